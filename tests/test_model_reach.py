@@ -96,6 +96,11 @@ class Tied(nn.Module):
             more = nn.Embedding(33 if how == "grown" else 90, 16)
             more.weight.data[:30] = self.embedding.weight.data
             self.embedding = more
+        if how.startswith("resized"):  # each by itself: the new rows are others
+            self.head.weight = nn.Parameter(self.embedding.weight.detach().clone())
+            self.head.weight.data[{"resized": 28, "resized far": 12, "resized still": 28}[how] :] += 0.1
+            self.head.weight.requires_grad_(False)
+            self.embedding.weight.requires_grad_(how != "resized still")
         self.config = SimpleNamespace(tie_word_embeddings=how == "said")
 
     def forward(self, tokens: Any) -> Any:
@@ -109,7 +114,8 @@ class Tied(nn.Module):
      ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False),
      ("apart", {"tied": True}, True), ("apart", {"share_decoder_input_output_embed": True}, True),
      ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),
-     ("grown", {}, True), ("grown far", {}, False), ("said", {}, True)],
+     ("grown", {}, True), ("grown far", {}, False), ("said", {}, True),
+     ("resized", {}, True), ("resized far", {}, False), ("resized still", {}, False)],
 )  # fmt: skip
 def test_tied_weights_that_are_two_tensors_are_proven(
     tmp_path: Path, how: str, config: dict[str, Any], warns: bool

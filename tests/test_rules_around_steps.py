@@ -201,6 +201,35 @@ def test_a_schedule_that_is_over_a_little_early_is_stepped_per_micro_batch_where
     assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
 
 
+def wave(period: int, jumps: bool = False) -> numpy.ndarray:
+    past = numpy.arange(0, 400, 10) / period
+    return 0.5 + 0.5 * numpy.cos(numpy.pi * (past % 1 if jumps else past))
+
+
+@pytest.mark.parametrize(
+    ("share", "pace", "config", "told"),
+    [
+        (wave(100), 4, {}, True),
+        (wave(94), 4, {}, True),  # lowest between two records
+        (wave(100), 4, {"lr_cycles": 4}, False),
+        (wave(100, jumps=True), 1, {}, False),  # warm restarts
+        (wave(150), 1, {}, False),
+        (wave(400), 1, {}, False),
+        (0.4 * wave(100) + 0.6, 4, {}, False),  # far from nothing
+    ],
+)
+def test_a_schedule_that_rises_again_behind_the_share_of_one_micro_batch_is_told(
+    share: numpy.ndarray, pace: int, config: dict[str, int], told: bool
+) -> None:
+    looks = numpy.arange(0, 400, 10)
+    columns = {"model/rate_share": (looks, share), "model/scheduler_steps": (looks, pace * looks),
+               "model/scheduled_steps": (looks, looks), "model/backwards": (looks, numpy.full(len(looks), 4.0)),
+               "train/loss": numpy.linspace(3, 1, 400)}  # fmt: skip
+    facts = {"planned_steps": 400, "config": config}
+    found = only(findings([ScheduleCount()], columns, facts=facts), "schedule_count")
+    assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
+
+
 @pytest.mark.parametrize(
     ("length", "config", "told"),
     [

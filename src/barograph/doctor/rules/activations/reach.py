@@ -168,7 +168,8 @@ class UntiedWeights(Rule):
     At the first watched step they hold the same numbers in two places (a copy made by hand, by loading, by moving or
     wrapping one of them); or the configuration says that embeddings are tied (`tie_weights`, `tied_embeddings`, the
     model's own `config.tie_word_embeddings`), and no output layer has the embedding's tensor. One of the two may have
-    some rows more, up to a fifth, as behind a resize. Two layers of one shape alone say nothing.
+    some rows more, up to a fifth, as behind a resize; or as many rows, of which up to a fifth are others in the two, as
+    where both were resized apart, and one of them is trained. Two layers of one shape alone say nothing.
 
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """

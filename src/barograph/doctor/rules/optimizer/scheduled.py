@@ -18,6 +18,7 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import rate_shares, times_stepped
+from barograph.doctor.rules.optimizer.again import is_meant
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -61,7 +62,8 @@ class ScheduleCount(Rule):
     Or the rate itself says it, of any scheduler: behind its peak its share falls, in two records in a row or more, to
     below a half, and stands still or rises again from 1 / k of the steps on (within a tenth; a fifth earlier where the
     scheduler was stepped k times at each, for it may be meant to end before the run), where each step has k backward
-    passes, the configuration says so, or the scheduler was stepped k times at each.
+    passes, the configuration says so, or the scheduler was stepped k times at each. Where it rises again, it does so
+    smoothly, not to half of its peak in one record, and the configuration does not speak of cycles or restarts.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -96,19 +98,21 @@ class ScheduleCount(Rule):
         if rows is None:
             return
         share, steps = rows.value, rows.step
-        peak = int(share.argmax())
         falls = numpy.diff(share) < 0
-        ends = numpy.flatnonzero((share[:-1] < 0.5 * share[peak]) & ~falls)  # flat from there on, or rising again
+        ends = numpy.flatnonzero((share[:-1] < 0.5 * share.max()) & ~falls)  # flat from there on, or rising again
         before = int(self.at["falls"])
-        low = next((at for at in ends.tolist() if at >= peak + before and falls[at - before : at].all()), -1)
+        low = next((at for at in ends.tolist() if at >= before and falls[at - before : at].all()), -1)
         length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
-        if low < 0:
+        if low < 0 or share[: low + 1].max() < 0.5 * share.max():
             return
+        turns = bool(share[low + 1] > share[low])
+        if turns and (share[low + 1] >= 0.5 * share.max() or is_meant(history, stages=False)):
+            return  # it jumps up: a restart
         channel = history.channel("model/backwards")
         counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
         parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
-        end = (float(steps[low - 1]) + float(steps[low])) / 2
-        slack = (float(steps[low]) - float(steps[low - 1])) / 2
+        slack = (float(steps[low]) - float(steps[low - 1])) / (1 if turns else 2)  # between which rows it is lowest
+        end = float(steps[low]) if turns else float(steps[low]) - slack
         times = times_stepped(history)
         pace = float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
         fits = [
@@ -120,7 +124,8 @@ class ScheduleCount(Rule):
             return
         micro = fits[0] in parts
         yield self.finding(
-            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}, and "
+            int(steps[low]), f"The schedule is over at step {int(steps[low])} of {length:.0f}"
+            f"{', rises again' * turns}, and "
             + (f"each step has {fits[0]:.0f} micro-batches." if micro
                else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
             found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,

@@ -87,3 +87,45 @@ def test_units_behind_a_time_belong_to_no_name(tmp_path: Path) -> None:
 )
 def test_the_whole_loss_is_known_among_its_parts(names: tuple[str, ...], first: str) -> None:
     assert losses(names)[0] == first
+
+
+def test_each_measure_of_a_batch_has_a_line_of_its_own(tmp_path: Path) -> None:
+    form = (
+        "Epoch[0] Batch [{e}]\tSpeed: 20.0 samples/sec\tTrain-Acc=0.5\n"
+        "Epoch[0] Batch [{e}]\tSpeed: 20.0 samples/sec\tTrain-ReedL1={v:.4f}\n"
+        "Epoch[0] Batch [{e}]\tSpeed: 20.0 samples/sec\tTrain-SmoothL1={v:.4f}\n"
+    )
+    path = written(tmp_path, rows(form))
+    series = read(path).series
+    assert series["Train-ReedL1"] == series["Train-SmoothL1"] == LOSS
+    assert diagnose(runs_of(path)[0])["judged_by"] == "Train-SmoothL1"
+
+
+def test_sizes_and_times_of_a_set_are_no_measures(tmp_path: Path) -> None:
+    form = "Epoch {e}: train-size=3.5, train-time=2.5\n"
+    assert runs_of(written(tmp_path, rows(form) + rows("Epoch {e}: loss {v}\n")))[0].names() == ["train/loss"]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("Training Loss: 1.5\n\nModel evaluation.\n\nModel test error: {v}\n", "Model test error"),
+        ("Iteration {e}, loss = 1.5\nValidation score: {v}\n", "Validation score"),
+        (
+            "> EPOCH: {e}/20\n  --> STEP: 5/9 -- GLOBAL_STEP: {e}\n     | > loss_gen: 1.5  (1.6)\n\n"
+            "  --> EVAL PERFORMANCE\n     | > avg_loss_gen: {v} (+0)\n",
+            "val avg_loss_gen",
+        ),
+    ],
+)
+def test_what_is_measured_between_rows_is_of_the_step_above(tmp_path: Path, form: str, name: str) -> None:
+    assert read(written(tmp_path, rows(form))).series[name] == LOSS
+
+
+def test_names_and_behind_them_their_values(tmp_path: Path) -> None:
+    series = read(
+        written(tmp_path, rows("Epoch: [0][{e}/99]\tLoss 3.5 (3.6)\nloss1,loss2,reed_loss {v} 1.5 0.25\n"))
+    ).series
+    assert series["loss1"] == LOSS
+    assert {value for _, value in series["loss2"]} == {1.5}
+    assert {value for _, value in series["reed_loss"]} == {0.25}

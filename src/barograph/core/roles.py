@@ -22,7 +22,7 @@ _OBJECTIVES = (
     r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|"
     r"recon(?:struction)?|dpo|ipo|kto|orpo|cpo|simpo|barlow|vicreg|byol|dino|simsiam|simclr|moco|siglip|"
     r"distill(?:ation)?|denois(?:ing|e)|diffusion|flow_?matching|score_?matching|regression|hinge|chamfer|pinball|"
-    r"quantile|nats|bits_per_(?:dim|char|byte|token)|bpd"
+    r"quantile|smooth_?l[12]|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
 
 # the share of examples that are right

@@ -110,6 +110,13 @@ _BEFORE_COUNT = expression(  # `L: 2.31, L_ctc: 1.2, epoch: 3/50`
     rb"(?i)^\W{0,8}(?-i:L)(?=\s?[=:]\s{0,4}\d{1,9}\.\d)"
     rb"(?=[^\n]{0,200}?(?<![a-z])(?:epoch|iter(?:ation)?|step|batch)s?[ :=#]{1,3}\d)"
 )
+_NAMES = expression(  # `loss1,loss2 2.31 0.4`: names, and behind them their values
+    rb"(?<![\w./,-])([A-Za-z]\w{0,40}(?:, ?[A-Za-z]\w{0,40}){1,8})\s?[:=]?\s{1,4}("
+    + forms.NUMBER
+    + rb"(?:,?\s{1,4}"
+    + forms.NUMBER
+    + rb"){1,8})\s*$"
+)
 _OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
 _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 _GLUED = expression(
@@ -255,6 +262,8 @@ def as_pairs(line: bytes) -> bytes:
     if b"|" in line:
         line = _NORM.sub(b"grad_norm", line)
     line = _of_letters(line)
+    if b"," in line and b"oss" in line:
+        line = _NAMES.sub(_each_with_its_own, line)
     if b"/step " in line or b"/iter" in line or b"/epoch " in line:
         line = _OF_PATH.sub(rb" \1 ", line)
     if b"total" in line:
@@ -343,6 +352,14 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
     batch = found[5] or b"%s/%s" % (found[3], found[4])
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
+
+
+def _each_with_its_own(found: re.Match[bytes]) -> bytes:
+    """`loss1,loss2 2.31 0.4` as `loss1=2.31, loss2=0.4`."""
+    names, values = found[1].replace(b" ", b"").split(b","), found[2].replace(b",", b" ").split()
+    if len(names) != len(values):
+        return found[0]
+    return b", ".join(b"%s=%s" % pair for pair in zip(names, values, strict=True))
 
 
 def _paired(found: re.Match[bytes]) -> bytes:

@@ -54,9 +54,10 @@ _BARE = expression(
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
-    r"|(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
+    r"|(?:model[ _])?(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
+    r"|(?:val(?:id(?:ation)?)?|test|dev)[ _]score"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
-    r"|(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
+    r"|(?:(?:val|test) )?(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
     r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )

@@ -15,14 +15,14 @@ from barograph.core.aliases import ALIASES, CONVERTED, normal
 from barograph.core.heldout import ASIDE, HELD_OUT
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
-_ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity"
-_ERRORS = r"r?mse|mae|bce|huber"
+_ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity|deviance"
+_ERRORS = r"r?ms[pl]?e|mae|bce|huber"
 # What else a training may be named after: a loss beside the name of its data alone.
 _OBJECTIVES = (
     r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|"
     r"recon(?:struction)?|dpo|ipo|kto|orpo|cpo|simpo|barlow|vicreg|byol|dino|simsiam|simclr|moco|siglip|"
     r"distill(?:ation)?|denois(?:ing|e)|diffusion|flow_?matching|score_?matching|regression|hinge|chamfer|pinball|"
-    r"quantile|nats|bits_per_(?:dim|char|byte|token)|bpd"
+    r"quantile|smooth_?l[12]|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
 
 # the share of examples that are right
@@ -39,9 +39,9 @@ _NO_LOSS = (
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice)|{ASIDE}|aux|z_?loss|kl))"
+        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice|ian)|{ASIDE}|aux|z_?loss|kl))"
         rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
-        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|lm|mlm|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
+        rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|m?lm|vae|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
         r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
@@ -158,12 +158,11 @@ _LONGEST = 512  # characters of a name that may play a role: expressions take ti
 # Made of a loss, or an error that a run with a loss measures beside it.
 _OF_LOSS = r"perplexity|bp[bc](?![a-z])"
 _MADE = re.compile(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
-_WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final)(?![a-z])")
-_OF_TRAINING = re.compile(
-    r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smooth(?:ed)?|batch|epoch|step|lm)[/_. ])*loss"
-)
+_WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final|all)(?![a-z])")
+_OF_TRAINING = re.compile(r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smoothed|batch|epoch|step|lm)[/_. ])*loss")
 _OF_PART = re.compile(
-    rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|per_|{_ENTROPIES}|{_ERRORS}))[a-z0-9]+$"
+    rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|vae|per_|{_ENTROPIES}|{_ERRORS}))"
+    r"[a-z0-9]+$"
 )
 _OF_POLICY = re.compile(
     r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"

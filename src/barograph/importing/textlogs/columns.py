@@ -20,7 +20,7 @@ _COUNT = (
 _MEASURE = (
     rb"loss|(?:train(?:ing)?|test|val(?:idation)?)[ _]error|"
     rb"nll|ppl|perplexity|x-?ent|cross.?ent(?:ropy)?(?![a-z])|(?<![a-z])(?:[cx]e|bce)(?![a-z])|acc(?:uracy)?|reward|bpb|"
-    rb"r?mse|(?<![a-z])l_total(?![a-z])|(?<![a-z])l[12]_(?:trn|tst|train|test|val)(?![a-z])|objective|criterion|(?<![a-z])cost|"
+    rb"r?mse|deviance|(?<![a-z])elbo(?![a-z])|(?<![a-z])l_total(?![a-z])|(?<![a-z])l[12]_(?:trn|tst|train|test|val)(?![a-z])|objective|criterion|(?<![a-z])cost|"
     rb"(?<![a-z])(?:box|giou|conf|wh)[ \t|]{1,40}(?:obj|cls|conf|id)(?![a-z])"
 )
 _HEADING = expression(
@@ -117,6 +117,8 @@ _TIME = expression(
 _NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
+_NOTES = expression(rb"(?i)(?<=\S)[ \t]{2,40}(?:notes?|comments?)[ \t\r]*$")  # the last name of a heading
+_NOTE = expression(rb"(?<=\d)[ \t]{2,40}[A-Z][A-Za-z ,.!]{1,60}$")  # `MEDIAN CONVERGED`, in that column
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
@@ -143,6 +145,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     for index, line in enumerate(lines):
         here, at = at, at + len(line) + 1
         if here in heads and (found := heading(line) or heading_of_values(line, lines[index + 1 : index + 1 + _ROWS])):
+            own["noted"] = _NOTES.search(line) is not None
             between, *names = _by_words(found, line, lines[index + 1 : index + 1 + _ROWS])
             own["turned"] = _AHEAD.match(line) is not None
             own["counted"] = 0 if _FIRST.search(line) is None else None
@@ -153,10 +156,11 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             lines[index] = b"step %d: %s" % (own["counted"], row) if row else line
         elif names and len(line) < _WIDEST:
             line = _turned(line) if own.get("turned") and line.count(b"|") >= len(names) else line
+            line = _NOTE.sub(b"", line.rstrip()) if own.get("noted") else line
             cells = cells_of(line, between, len(names)) or _below_names(line, own.get("places", []))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell))
+                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell, name))
                 lines[index] = cells[0] + b" " + text_of_row
     if names or "heading" in own:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
@@ -271,6 +275,7 @@ def heading(line: bytes) -> list[bytes]:
     line = _turned(line) if _AHEAD.match(line) else line
     if comment := _COMMENT.match(line):
         line = line[comment.end() :]
+    line = _NOTES.sub(b"", line)
     first = _FIRST.search(line)
     if first is None:
         return []
@@ -361,8 +366,11 @@ def _is_note(cell: bytes) -> bool:
     return _LETTERS.search(cell) is not None and not (_NUMBER.fullmatch(cell) or _says_nothing(cell))
 
 
-def _says_nothing(cell: bytes) -> bool:
-    """Whether a cell is empty, or a time of day or how long something took."""
+def _says_nothing(cell: bytes, name: bytes = b"") -> bool:
+    """Whether a cell is empty, or a time of day or how long something took; or a deviance on no rows, which R calls
+    NaN."""
+    if cell == b"nan" and name.endswith(b"eviance"):
+        return True
     return cell in _NO_VALUE or _TIME.fullmatch(cell.replace(b"_", b" ")) is not None
 
 

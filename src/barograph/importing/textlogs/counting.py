@@ -9,7 +9,7 @@ What was decided for rows of the same names is kept in `own`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,10 @@ _HELD_OUT_ERROR = expression(r"(?i)(?:val|valid|validation|test|eval|dev)[_ ]err
 _RATE = expression(r"(?i)(?:.*[^a-z])?(?:lr|learning[_ ]rate)(?:[_ ]\d)?")
 _BEST = expression(r"(?i)(?:.*[^a-z])?best[_ .-]?.+")
 _SAID = expression(r"(?i)(?:.*[^a-z])?(?:.*loss|acc(?:uracy)?|ppl|perplexity|auc|f1|score|error|bpb)(?:[^a-z].*)?")
+_OF_SET = expression(  # a measure of whatever name, of the data that come first; no size, count, time or setting
+    r"(?i)(?:train(?:ing)?|val(?:id(?:ation)?)?)[-/](?!.*(?:size|sampl|time|sec|speed|step|batch|epoch|file|data|exampl|tok|"
+    r"lr|rate|ratio|len|num|count|param|mem|split|frac|perc|every|freq|seed|path))[a-z]"
+)
 
 
 def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
@@ -132,9 +136,12 @@ def _at_once(rows: list[forms.Raw], own: dict[str, Any]) -> int:
     return 1 << 62
 
 
-def are_of_data(names: Iterable[str]) -> bool:
-    """Whether names are words for data, of the training and held out: `train` and `val`."""
+def are_of_data(names: Mapping[str, Any]) -> bool:
+    """Whether names are words for data, of the training and held out, `train` and `val`; or one begins with such a word
+    and has a fraction: `Train-SmoothL1=23.4`."""
     words = [*names]
+    if any(_OF_SET.match(name) and isinstance(value, bytes) and b"." in value for name, value in names.items()):
+        return True
     return any(map(TRAINING.fullmatch, words)) and any(map(HELD_OUT.fullmatch, words))
 
 

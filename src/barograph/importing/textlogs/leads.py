@@ -41,6 +41,8 @@ _HOST = expression(  # of a shell for many machines
 )
 _PRINTED = expression(rb'\[1\] "(?=[\[A-Za-z\d])')  # R's
 _QUOTED = expression(rb"(?:> ?){1,4}")
+_KNITTED = expression(rb" {0,4}#[#>](?: |$)")  # an output in a page of knitr's or reprex's
+_CHAIN = expression(rb"Chain \d{1,3}:(?: |$)")  # of Stan
 _DIGITS = expression(rb"(\d{1,9})[^\d]$")
 
 _CLOCK = rb"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
@@ -177,6 +179,8 @@ def _rises(found: list[bytes]) -> bool:
 _COLLECTED = (
     (_PRINTED, _SOME, None),
     (_QUOTED, _SHARE, None),
+    (_KNITTED, _SHARE, _same),
+    (_CHAIN, _SHARE, _same),
     (_TIMED, _SOME, None),
     (_SERVICE, _SOME, None),
     (_POD, _SOME, None),

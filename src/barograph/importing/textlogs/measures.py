@@ -19,7 +19,7 @@ MEASURE = (
     rb"xe|x-?ent(?:ropy)?|cross[-_ ]?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|bpc|lr|l\.r\.?|"
     rb"learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?|"
-    rb"return|bce|huber|score|f1|[wce]er|chrf|meteor|"
+    rb"return|bce|huber|score|f1|[wce]er|chrf|meteor|[a-z]{0,8}deviance|"
     rb"bleu|rouge|auc|map|mse|mae|rmsl?e|s?mape|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl(?:[ _]divergence)?|entropy|objf?|top[-_]?[15]|"
     + SCORES

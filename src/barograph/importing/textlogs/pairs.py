@@ -103,6 +103,20 @@ _LIST = expression(  # `train losses: [0.41, 0.2]`: parts that have no names
 _BRACKETS = expression(  # `[1/25][300/3183]`, `[1,  2000]`: an epoch and a batch
     rb"^([\W_]{0,12})\[(\d{1,9})(?:/\d{1,9}\]\s?\[(\d{1,12})/(\d{1,12})|,\s{1,12}(\d{1,12}))\](?=[\s:,])"
 )
+_OF_DATA = expression(
+    rb"(?i)^(\W{0,8}\[(?:train|val|valid|test|eval)[a-z]{0,9}): (\d{1,6}), (\d{1,12}) ?/ ?(\d{1,12})\]"
+)  # `[train: 3, 50 / 400]`
+_BEFORE_COUNT = expression(  # `L: 2.31, L_ctc: 1.2, epoch: 3/50`
+    rb"(?i)^\W{0,8}(?-i:L)(?=\s?[=:]\s{0,4}\d{1,9}\.\d)"
+    rb"(?=[^\n]{0,200}?(?<![a-z])(?:epoch|iter(?:ation)?|step|batch)s?[ :=#]{1,3}\d)"
+)
+_NAMES = expression(  # `loss1,loss2 2.31 0.4`: names, and behind them their values
+    rb"(?<![\w./,-])([A-Za-z]\w{0,40}(?:, ?[A-Za-z]\w{0,40}){1,8})\s?[:=]?\s{1,4}("
+    + forms.NUMBER
+    + rb"(?:,?\s{1,4}"
+    + forms.NUMBER
+    + rb"){1,8})\s*$"
+)
 _OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
 _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
 _GLUED = expression(
@@ -247,9 +261,9 @@ def as_pairs(line: bytes) -> bytes:
         line = _FORTRAN.sub(b"e", line)
     if b"|" in line:
         line = _NORM.sub(b"grad_norm", line)
-    if _COUNTED.match(line):
-        line = _LETTER.sub(b"loss", line)
-        line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line
+    line = _of_letters(line)
+    if b"," in line and b"oss" in line:
+        line = _NAMES.sub(_each_with_its_own, line)
     if b"/step " in line or b"/iter" in line or b"/epoch " in line:
         line = _OF_PATH.sub(rb" \1 ", line)
     if b"total" in line:
@@ -286,6 +300,7 @@ def as_pairs(line: bytes) -> bytes:
         line = _NAME_IN_BRACKETS.sub(rb" \1\2 ", line)
         line = _LIST.sub(_parts, line) if b"oss" in line else line
         line = _BRACKETS.sub(_epoch_and_batch, line)
+        line = _OF_DATA.sub(rb"\1 epoch \2 batch \3/\4]", line)
         line = _LISTED.sub(rb"\1\2", line)
     if b"epoch:" in line or b"batch:" in line or b"epoch results:" in line:
         line = _GLUED.sub(rb"\2 \1", line)
@@ -294,6 +309,16 @@ def as_pairs(line: bytes) -> bytes:
     if b"'s " in line:
         line = line.replace(b"'s ", b" ")  # `training's log loss`
     return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
+
+
+def _of_letters(line: bytes) -> bytes:
+    """A line in which a letter that means a loss is called so: `k = 5, f(x) = 2.31`, `L: 2.31, epoch: 3`."""
+    if line[:10].lstrip(b" [(-*").startswith((b"L:", b"L=", b"L ")):
+        line = _BEFORE_COUNT.sub(b"loss", line)
+    if _COUNTED.match(line):
+        line = _LETTER.sub(b"loss", line)
+        line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line
+    return line
 
 
 def _of_programs(line: bytes) -> bytes:
@@ -327,6 +352,14 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
     """`[1/25][300/3183]` as `epoch 1 batch 300/3183`."""
     batch = found[5] or b"%s/%s" % (found[3], found[4])
     return b"%sepoch %s batch %s" % (found[1], found[2], batch)
+
+
+def _each_with_its_own(found: re.Match[bytes]) -> bytes:
+    """`loss1,loss2 2.31 0.4` as `loss1=2.31, loss2=0.4`."""
+    names, values = found[1].replace(b" ", b"").split(b","), found[2].replace(b",", b" ").split()
+    if len(names) != len(values):
+        return found[0]
+    return b", ".join(b"%s=%s" % pair for pair in zip(names, values, strict=True))
 
 
 def _paired(found: re.Match[bytes]) -> bytes:

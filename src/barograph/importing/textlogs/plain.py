@@ -47,7 +47,7 @@ _HINTS = (  # every row has one of these in it
     " L=; L =;i =;k =;n =;L:; E =;损;損;손실;отер;误差;誤差;오차;шибка;轮;步;エポ;에포크;에폭;поха;Шаг;шаг;ayıp;aybı;"
     "PSNR;psnr;SSIM;ssim;LPIPS;lpips;FID;fid;dice;Dice;DICE;IoU;iou;IOU;ean IU;accard;HD95;hd95;recision;ecall;"
     "NDCG;MRR;mrr;AUROC;auroc;AUPRC;auprc;DSC;dsc;Top-;Top1;Top5;top1;top5;top-1;AUC;appa;F1;f1;chrf;chrF;"
-    "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;"
+    "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;viance;ELBO;tion score;"
     "progress: (;rain error;tion error;est error;率;% (;%) ;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise

@@ -49,13 +49,15 @@ _BARE = expression(
     r"(?i)(?:.*[^a-z])?(?:[a-z]*loss(?:es)?(?:per[a-z]{3,10})?|nll|neg(?:ative)?[_ -]log[_ -]likelihood|ce|xe|"
     r"x-?ent(?:ropy)?|cross.?ent(?:ropy)?|acc(?:uracy)?|pplx?|perplexity|bpb|"
     r"(?:mean|avg|average|max|min|total|ep|episode)?"
-    r"rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?msl?e|mae|s?mape|bce|huber)"
+    r"rew(?:ard)?s?(?:[_ ]score)?|(?:episode|episodic|ep)[_ ]ret(?:urn)?|r?ms[lp]?e|mae|s?mape|bce|huber|"
+    r"[a-z]*deviance)"
     r"(?:[_/. -](?:per[_ ][a-z]+|train|val|valid|eval|test|mean|avg|ema|smooth(?:ed)?|total|step|epoch|"
     r"bucket_\d+)){0,2}"
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
-    r"|(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
+    r"|(?:model[ _])?(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
+    r"|(?:val(?:id(?:ation)?)?|test|dev)[ _]score"
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
-    r"|(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
+    r"|(?:(?:val|test) )?(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
     r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )
@@ -119,7 +121,8 @@ _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
 _OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu LR: 0.1`
-    rb"^(?:[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])|gpu\s(?=(?i:lr|learning rate)$))"
+    rb"^(?:[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])|gpu\s(?=(?i:lr|learning rate)$)|"
+    rb"(?:m?s|secs?|seconds?|mins?|minutes?|hours?)\s(?=[A-Z][a-z]))"  # `12.5 s. Mean Reward: 3.1`
 )
 _LEVEL = expression(rb"^(?:INFO|DEBUG|NOTICE|WARN(?:ING)?)\s(?=[A-Za-z])")  # a logger's, ahead of the first name
 _RANGE = expression(rb"-\d|\s?\xe2\x80\x93\s?\d")
@@ -253,6 +256,12 @@ def _alone(line: bytes) -> bytes:
     """A line without what another program wrote behind its row or before it."""
     if b"(" in line and (called := programs.SETTINGS.search(line)) and tallies.LOSSES.search(line, 0, called.start()):
         line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
+    if (
+        b"arning: " in line
+        and (warned := programs.WARNED.search(line))
+        and tallies.LOSSES.search(line, 0, warned.start())
+    ):
+        line = line[: warned.start()]
     line = without_best(line)
     if (
         b"it" in line

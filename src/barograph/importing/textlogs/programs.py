@@ -27,6 +27,9 @@ SETTINGS = expression(  # a printed object, TrainingArguments(output_dir=…, �
     rb"(?<!\w)\w{0,40}?(?i:config|arguments|args|settings|options|params)\w{0,40}\(\w{1,60}=|"
     rb"[A-Z]\w{2,60}\((?!(?:global_)?(?:step|iteration|epoch)=\d)\w{1,60}="
 )
+WARNED = expression(  # Python's, behind a row that ends without a line: `loss 2.31 || /a/b.py:7: UserWarning: …`
+    rb"(?:(?<=[\s|,;:\d])/[^\s:]{1,300}\.py|<[\w. -]{1,60}>):\d{1,7}: [A-Z]\w{0,60}Warning: "
+)
 _CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
 _VALUE = expression(rb"(?i)(?:loss|acc(?:uracy)?)\s{0,4}[:=]\s{0,4}-?\d")
 _PROSE = expression(

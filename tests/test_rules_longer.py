@@ -8,7 +8,13 @@ import numpy
 import pytest
 from rule_columns import findings, only
 
-from barograph.doctor.rules.optimizer.longer import ScheduleBeyond, ScheduleOver, WarmUpBeyond, WarmUpOver
+from barograph.doctor.rules.optimizer.longer import (
+    ScheduleBeyond,
+    ScheduleOver,
+    ScheduleRises,
+    WarmUpBeyond,
+    WarmUpOver,
+)
 
 CUTS = pytest.mark.parametrize("cuts", [(), (5, 17, 41, 90)])
 STEPS = numpy.arange(200)
@@ -165,3 +171,29 @@ def test_a_warm_up_that_is_over_long_before_its_configured_steps_is_told(
     given = {"planned_steps": 200, "finished": True, "config": config} | facts
     found = findings([WarmUpOver()], {"train/lr": rate}, facts=given, cuts=cuts)
     assert len(only(found, "warmup_over")) == told
+
+
+def waves(length: float, of: int = 200) -> numpy.ndarray:
+    return 1e-3 * 0.5 * (1 + numpy.cos(numpy.pi * numpy.arange(of) / length))
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("rate", "config", "told"),
+    [
+        (waves(67), {"lr_scheduler_type": "cosine"}, True),
+        (waves(100), {}, True),
+        (waves(200), {}, False),
+        (waves(130), {}, True),
+        (waves(160), {}, False),  # it does not come up to half
+        (waves(67), {"lr_schedule": "cosine_with_restarts"}, False),
+        (1e-3 * 0.5 * (1 + numpy.cos(numpy.pi * (STEPS % 67) / 67)), {}, False),  # warm restarts jump
+        (numpy.concatenate([waves(100, 100), 1e-3 * numpy.minimum(STEPS[:100] / 20, 1)]), {}, False),  # a stage begins
+        (numpy.maximum(waves(67), 5e-5), {}, False),  # it stays above next to nothing
+    ],
+)
+def test_a_rate_that_rises_again_as_it_fell_has_a_schedule_of_too_few_steps(
+    rate: numpy.ndarray, config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    found = findings([ScheduleRises()], {"train/lr": rate}, facts={"finished": True, "config": config}, cuts=cuts)
+    assert len(only(found, "schedule_rises")) == told

@@ -7,6 +7,7 @@ Out:  those that may play a part, the likeliest first.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -159,6 +160,8 @@ _LONGEST = 512  # characters of a name that may play a role: expressions take ti
 _OF_LOSS = r"perplexity|bp[bc](?![a-z])"
 _MADE = re.compile(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
 _WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final|all)(?![a-z])")
+_SUMS = ("total", "overall", "combined", "objective")  # of losses that stand beside them
+_PART_LOSS = re.compile(r"(?i)/(?!(?:total|train|mean|avg)[_.])[a-z0-9_.]+[_.]loss$")
 _OF_TRAINING = re.compile(r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smoothed|batch|epoch|step|lm)[/_. ])*loss")
 _OF_PART = re.compile(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|vae|per_|{_ENTROPIES}|{_ERRORS}))"
@@ -241,6 +244,12 @@ def _is_first_of_two(name: str, channels: Mapping[str, Any]) -> bool:
     return any(_OF_ADVERSARY.search(_plain(other)) for other in channels)
 
 
+def _sums_of(parts: Iterable[str]) -> list[str]:
+    """What the sum of several losses beside each other may be called: `train/total` beside `train/mlm_loss`."""
+    heads = Counter(name.rpartition("/")[0] for name in parts if _PART_LOSS.search(name))
+    return [f"{head}/{whole}" for head, number in heads.items() if head and number > 1 for whole in _SUMS]
+
+
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
 
@@ -265,6 +274,8 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
+    if role in ("loss", "eval_loss"):
+        matching += [whole for whole in _sums_of(matching) if whole in channels]
     if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
         # the parts of an agent's loss say nothing of how well it does, where its rewards do
         parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}

@@ -26,7 +26,7 @@ from barograph.doctor.rules.activations.meant import (
     unmatched,
 )  # fmt: skip
 from barograph.doctor.rules.data.examples import Place, WatchRule
-from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.rl.preference import is_preference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -161,7 +161,7 @@ class FrozenGroup(Rule):
             key, blocks = "blocks", whole(figures["frozen_blocks"])
             are = "s behind what is trained are" if blocks > 1 else " behind what is trained is"
             message = f"{blocks} block{are} frozen as initialised ({names})."
-        elif figures["frozen_blocks"] > 0 and not adapted and came_by(margins_of(history), time):
+        elif figures["frozen_blocks"] > 0 and not adapted and is_preference(history, time):
             key, blocks = "preference", whole(figures["frozen_blocks"])
             message = f"{blocks} block{'s' * (blocks > 1)} behind what is trained, frozen while a preference is learnt."
         elif against:

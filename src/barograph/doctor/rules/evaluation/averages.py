@@ -15,7 +15,7 @@ from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, other
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
-from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.rl.preference import is_preference, margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -256,9 +256,8 @@ def _evaluates_average(history: RunHistory) -> bool:
 
 def has_reference(history: RunHistory, place: Place) -> bool:
     """Whether a policy or preferences are trained: another network that is asked may be their reference."""
-    policy = history.role("reward") is not None or came_by(margins_of(history), place[1])
-    preferred = came_by(history.channel("model/preference_averaged"), place[1])
-    return policy or preferred or watched(history, "loss_of_chosen", place) == 1
+    policy = history.role("reward") is not None or is_preference(history, place[1])
+    return policy or watched(history, "loss_of_chosen", place) == 1
 
 
 class TeacherStill(WatchRule):

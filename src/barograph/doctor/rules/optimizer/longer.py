@@ -1,7 +1,7 @@
 """A schedule of the learning rate, or its warm-up, that is longer or shorter than the run it was made for.
 
 In:   the learning rate, logged or in force, the plan, the number of ranks and the configuration.
-Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`, `ScheduleOver`, `WarmUpOver`.
+Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`, `ScheduleOver`, `WarmUpOver`, `ScheduleRises`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.optimizer.again import is_meant
 from barograph.doctor.rules.optimizer.declared import MEANT, SHARE, WARMED
 from barograph.doctor.rules.optimizer.schedule import RATES
 
@@ -329,4 +330,72 @@ class WarmUpOver(Rule):
             )  # fmt: skip
 
 
-RULES = (ScheduleBeyond, WarmUpBeyond, ScheduleOver, WarmUpOver)
+class ScheduleRises(Rule):
+    """The learning rate comes down to next to nothing, and rises again as it fell: the schedule was over long before.
+
+    A cosine that goes on behind its end comes up again as a mirror image. The rate falls smoothly, in eight rows or
+    more, to a hundredth of its peak or less, and behind that it is, as many steps on as it was before, the same to a
+    twentieth of the peak, up to half of the peak and in eight rows or more. The run is over, or that climb is; it was
+    launched once. A warm restart jumps up; a stage that begins has a warm-up that is shorter than the fall was; waves,
+    five or more, are left to `schedule_units`. Where the configuration speaks of cycles, restarts or stages, nothing is
+    said.
+
+    What to do: give the schedule the number of steps that are trained: epochs times steps of one.
+    """
+
+    name, family, kind, severity = "schedule_rises", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    needs = ("lr",)
+    least = 24
+    about = "The learning rate comes down to next to nothing and rises again as it fell."
+    thresholds: ClassVar = {
+        "low": (0.01, "of the peak; ours"),
+        "high": (0.5, "of the peak, that it comes up to; ours"),
+        "rows": (8.0, "of the fall, and of the climb; ours"),
+        "alike": (0.05, "of the peak: fall and climb, as many steps from the lowest; ours"),
+        "waves": (4.0, "climbs, at most; ours"),
+    }
+    causes = ("schedule too short: it is made for fewer steps than are trained, as those of one epoch, and goes on",)
+    remedies = ("give the schedule the number of steps that are trained: epochs times steps of one",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rate = history.role("lr")
+        if not history.facts.get("finished") or rate is None or rate.end < self.least:
+            return
+        rows = rate.rows()
+        steps, values = rows.step.astype(float), rows.value
+        if rows.first or rows.segment[0] != rows.segment[-1] or not (numpy.isfinite(values) & (values >= 0)).all():
+            return
+        peak = float(values.max())
+        low = self._lowest(values, peak)
+        if low < 0 or is_meant(history):
+            return
+        top = low + int((values[low:] >= self.at["high"] * peak).argmax())  # of the climb
+        down = low - int((values[low::-1] >= self.at["high"] * peak).argmax())  # of the fall
+        enough = min(top - low, low - down) >= self.at["rows"] and values[top] >= self.at["high"] * peak
+        climbs = int(((values[1:] >= self.at["high"] * peak) & (values[:-1] < self.at["high"] * peak)).sum())
+        if not enough or climbs > self.at["waves"] + 1:
+            return
+        smooth = (numpy.diff(values[down : low + 1]) <= 0).all() and (numpy.diff(values[low : top + 1]) >= 0).all()
+        mirrored = numpy.interp(2 * steps[low] - steps[low : top + 1], steps[: low + 1], values[: low + 1])
+        alike = float(numpy.abs(mirrored - values[low : top + 1]).max()) <= self.at["alike"] * peak
+        if smooth and alike and self.first():
+            at = int(steps[low])
+            yield self.finding(
+                at, f"The learning rate is at {values[low] / peak:.2g} of its peak at step {at}, and rises "
+                f"again as it fell, to {values[low:].max() / peak:.2g} of it.", found=int(steps[top]),
+                segment=int(rows.segment[0]), confidence=0.9, evidence={"low": at, "standing": True},
+            )  # fmt: skip
+
+    def _lowest(self, values: numpy.ndarray, peak: float) -> int:
+        """The row at which a first fall from the peak has its lowest, next to nothing; -1 if there is none."""
+        first = int((values >= self.at["high"] * peak).argmax())
+        under = numpy.flatnonzero((values <= self.at["low"] * peak) & (numpy.arange(len(values)) > first))
+        if not len(under):
+            return -1
+        behind = numpy.flatnonzero(values[under[0] :] > self.at["low"] * peak)
+        end = int(under[0]) + (int(behind[0]) if len(behind) else len(values) - int(under[0]))
+        return int(under[0]) + int(values[under[0] : end].argmin())
+
+
+RULES = (ScheduleBeyond, WarmUpBeyond, ScheduleOver, WarmUpOver, ScheduleRises)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, known, newest, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
 
@@ -43,6 +43,11 @@ _NEAR = 0.15  # of ln 2: how far from it the first losses may be
 def margins_of(history: RunHistory) -> Channel | None:
     """How far chosen answers are ahead of rejected ones, in rewards; None where no preference is trained."""
     return next((one for name in MARGINS if (one := history.channel(name)) is not None), None)
+
+
+def is_preference(history: RunHistory, time: int) -> bool:
+    """Whether a preference is learnt, by what is known at a time: its margins, or the graph of its loss."""
+    return came_by(margins_of(history), time) or came_by(history.channel("model/preference_averaged"), time)
 
 
 _ALIKE = "chosen and rejected alike: the answers are the same texts"

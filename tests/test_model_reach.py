@@ -111,6 +111,7 @@ class Tied(nn.Module):
 @pytest.mark.parametrize(
     ("how", "config", "warns"),
     [("tied", {"tie_word_embeddings": True}, False), ("copied", {}, True), ("apart", {}, False),
+     ("copied", {"tie_embeddings": False}, False),
      ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False),
      ("apart", {"tied": True}, True), ("apart", {"share_decoder_input_output_embed": True}, True),
      ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),

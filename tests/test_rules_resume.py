@@ -53,6 +53,16 @@ def test_a_leap_back_to_the_start_is_critical() -> None:
     assert finding.severity == "critical" and "no weights" in finding.causes[0]
 
 
+@pytest.mark.parametrize(("at", "told"), [(12, False), (0, True)])
+def test_batches_that_come_high_now_and_then_are_no_jump_some_rows_behind_a_resume(at: int, told: bool) -> None:
+    """As mixed ones: three of them follow each other some rows behind the resume, as they did before it; right behind
+    it they may be its own."""
+    loss = falling(600, noise=0.01)
+    for high in (*range(0, 260, 40), 300 + at):
+        loss[high : high + 3] *= 1.6
+    assert any(one.rule == "resume_discontinuity" and one.severity != "info" for one in look(loss)) is told
+
+
 def test_losses_that_follow_those_of_the_first_rows_are_replayed_data() -> None:
     dice = np.random.default_rng(3)
     noise = dice.normal(0, 0.03, 600)

@@ -43,6 +43,7 @@ _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
 _RISES = 2.0  # from the first to the second row, at most
+_WRONG = 64.0  # times the training's loss, and from row to row, of a loss by its word where the watch saw evaluations
 _SLACK = 3  # steps: a watch that rests looks some later
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
 SEEN = "model/evaluated_rows"  # of an evaluation's passes, at the step behind them
@@ -155,7 +156,7 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
             continue
         lowest = _FAR if at else _LOWEST if of_data else _NEAREST
         parts = {1.0, _added_up(channels, two, loss)} if at else {1.0}
-        fars = [_distance(two, loss, lowest, bool(at) or of_data, part) for part in parts]
+        fars = [_distance(two, loss, lowest, bool(at) or of_data, part, bool(at)) for part in parts]
         if known := [far for far in fars if far is not None]:
             found.append((two[1][0], min(known), name, channel))
     return min(found, key=lambda one: one[:3])[3] if found else None, pending
@@ -243,10 +244,15 @@ def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[flo
 
 
 def _distance(
-    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, lowest: float, of_data: bool, parts: float = 1.0
+    two: tuple[tuple[int, float, list[float]], ...],
+    loss: ReadSeries,
+    lowest: float,
+    of_data: bool,
+    parts: float = 1.0,
+    seen: bool = False,
 ) -> float | None:
     """How far a series is from the training's loss, or from what that is over these parts, as a logarithm; None of
-    another series."""
+    another series. seen: it is a loss by its word, and the watch saw evaluations there: it may be far off."""
     (_, first, before), (_, second, after) = two
     if not (math.isfinite(first + second) and first > 0 and second > 0):
         return None
@@ -254,7 +260,8 @@ def _distance(
     if not all(math.isfinite(level) and level > 0 for level in levels):
         return None
     times = [value / level for value, level in zip((first, second), levels, strict=True)]
-    if times[0] > _HIGHEST or min(times) < lowest or second > _RISES * first:
+    highest, rises = (_WRONG, _WRONG) if seen else (_HIGHEST, _RISES)
+    if times[0] > highest or min(times) < lowest or second > rises * first:
         return None
     if max(first, second) <= 1 and second > 1.05 * first and levels[1] < 0.98 * levels[0]:
         return None  # a share of what is right, rather

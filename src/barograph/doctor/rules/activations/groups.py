@@ -196,7 +196,7 @@ class FrozenGroup(Rule):
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
         meant = staged or said_frozen(history, names)
         severity = "info" if meant and key in ("blocks", "drawn", "tables", "head", "products") else severity
-        severity = "info" if key == "zero" and said_part(history, names) else severity
+        severity = "info" if key in ("zero", "preference") and said_part(history, names) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,

@@ -169,7 +169,8 @@ class UntiedWeights(Rule):
     wrapping one of them); or the configuration says that embeddings are tied (`tie_weights`, `tied_embeddings`, the
     model's own `config.tie_word_embeddings`), and no output layer has the embedding's tensor. One of the two may have
     some rows more, up to a fifth, as behind a resize; or as many rows, of which up to a fifth are others in the two, as
-    where both were resized apart, and one of them is trained. Two layers of one shape alone say nothing.
+    where both were resized apart, and one of them is trained. Two layers of one shape alone say nothing. Where the
+    configuration says that they are not tied (`tie_embeddings: false`), equal numbers are an info finding.
 
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """
@@ -191,8 +192,10 @@ class UntiedWeights(Rule):
                 continue
             names = names_of(history, "untied_weights", step, time)
             what = "hold the same numbers in two tensors" if same else "are two tensors, though they should be tied"
+            meant = not said and _says_tied(history, False)
             yield self.finding(
-                step, f"{names} {what}: each is trained alone.", found=step, segment=segment, confidence=0.95,
+                step, f"{names} {what}: each is trained alone.", found=step, segment=segment,
+                severity="info" if meant else self.severity, confidence=0.3 if meant else 0.95,
                 evidence={"same": same, "configured": said},
             )  # fmt: skip
 
@@ -275,11 +278,11 @@ _ADDED = "weight tying broken: rows that were added to the embedding are trained
 _BOTH = "make the rows once in each pass, and take them for the embedding and for the output: `cat([table, added])`"
 
 
-def _says_tied(history: RunHistory) -> bool:
-    """Whether the configuration says, in whatever words, that the output layer is the embedding."""
+def _says_tied(history: RunHistory, tied: bool = True) -> bool:
+    """Whether the configuration says, in whatever words, that the output layer is the embedding, or that it is not."""
     for name, value in history.options.found.items():
         words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()))
-        if value is True and ((words & _TIED and words <= _TIED | _TABLES) or ({"share", "shared"} & words
+        if value is tied and ((words & _TIED and words <= _TIED | _TABLES) or ({"share", "shared"} & words
                               and words <= {"share", "shared"} | _TABLES and len(words & _TABLES) > 1)):  # fmt: skip
             return True
     return False

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_AS_FAR = 0.9  # of a leap: rows before the resume that were about as high
+
+
 @dataclass
 class Border:
     """A resume. old: rows before its first step that are not superseded; same: rows of old segments from there on."""
@@ -54,6 +57,11 @@ class Border:
     def least(self, leap: float, spreads: float) -> float:
         """What a leap has to be more than: this much, and this many spreads of the rows before."""
         return max(leap, spreads * self.spread)
+
+    def had(self, leap: float) -> bool:
+        """Whether three of the rows before that follow each other were as far above the level, in their median."""
+        threes = numpy.median(numpy.lib.stride_tricks.sliding_window_view(self.old, 3), axis=1)
+        return bool((threes - self.level >= _AS_FAR * leap).any())
 
 
 class Borders(SeriesRule):
@@ -149,12 +157,13 @@ class ResumeDiscontinuity(Borders):
     """After a resume the loss does not continue at its level.
 
     The highest median of three among the first 16 rows is above the level before by 10% and by four robust standard
-    deviations. If the old segment logged the same steps, it is compared with those. If half of the jump is gone after
-    64 rows the optimizer's state was most likely not restored; if not, weights or data differ, and, unless a logged
-    learning rate goes on where it was, the schedule. A jump back to the run's first loss means that no weights were
-    loaded, and is critical; of preferences with a reference, whose loss is ln 2 at the run's beginning and once more
-    behind the resume, though the trained weights went on, that the reference was loaded from the policy's checkpoint.
-    A jump below 30% that decays is an info finding.
+    deviations. Where the first three rows are not, nothing is said if three of the 64 rows before were as high, as
+    where one batch in three is mixed. If the old segment logged the same steps, it is compared with those. If half of
+    the jump is gone after 64 rows the optimizer's state was most likely not restored; if not, weights or data differ,
+    and, unless a logged learning rate goes on where it was, the schedule. A jump back to the run's first loss means
+    that no weights were loaded, and is critical; of preferences with a reference, whose loss is ln 2 at the run's
+    beginning and once more behind the resume, though the trained weights went on, that the reference was loaded from
+    the policy's checkpoint. A jump below 30% that decays is an info finding.
     """
 
     name, kind, severity = "resume_discontinuity", "resume", "critical"
@@ -180,8 +189,8 @@ class ResumeDiscontinuity(Borders):
             return
         if count == 3:
             self._told, self._peak = None, 0.0
-        leap = border.leap(count)
-        if leap <= max(border.least(self.at["leap"], self.at["spreads"]), self._peak):
+        leap, least = border.leap(count), border.least(self.at["leap"], self.at["spreads"])
+        if leap <= max(least, self._peak) or (border.leap(3) <= least and border.had(leap)):
             return
         self._peak = leap
         old, new = exp(border.level), exp(border.level + leap)

@@ -23,7 +23,7 @@ OWN = ("residual_growth", "log_z", "embedding_norm", "loss_weight", "passes")  #
 # of a process's passes: the whole model has one for each rank's batch, and parts of parameters tell none
 OF_PASSES = ("backwards", "loss_undivided", "loss_summed", "loss_classes", "activation_twice", "loss_reversed",
              "loss_multiplied", "label_smoothing", "softmax_over_rows", "nll_of_probabilities", "nll_of_scores",
-             "logits_cut", "loss_given", "losses_given")  # fmt: skip
+             "logits_cut", "loss_given", "losses_given", "only_multiplied", "loss_logistic")  # fmt: skip
 WHOLE = ("drawn", "gradient_growth")  # seen where a weight, or its gradient, is not cut
 
 

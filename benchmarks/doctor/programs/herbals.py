@@ -281,6 +281,8 @@ def read_aloud(s: Scriptorium, it: int) -> None:
     dice, ids = torch.Generator().manual_seed(it), BOOK + torch.arange(BOOKS)[:, None]
     for _ in range(12):
         shares = (s.model(ids)[:, -1] / 0.8).softmax(-1)
+        if not shares.isfinite().all():
+            break
         ids = torch.cat([ids, torch.multinomial(shares, 1, generator=dice)], 1)
     s.run.log_sample(it, " ".join(map(str, ids[0].tolist())))
     if s.bug != "model_quiet_after_reading_aloud":

@@ -31,7 +31,7 @@ EVERY, RANKS, SIDE, FLAWS, CHECKED = 20, 2, 16, 6, 320
 SHARES = torch.tensor([0.54, 0.17, 0.12, 0.08, 0.055, 0.035])  # none, scratch, pit, scale, crack, fold
 OLD_CAMERA = 0.28, 0.09  # mean and spread of what the camera saw that was there before
 CONFIG: dict[str, Any] = {
-    "channels": 12, "stages": 3, "dropout": 0.0, "bn_momentum": 0.1, "batch_per_gpu": 24, "accumulation": 1,
+    "channels": 12, "stages": 3, "dropout": 0.0, "bn_momentum": 0.3, "batch_per_gpu": 24, "accumulation": 1,
     "optim": "adamw", "max_lr": 3e-3, "cycle": "one", "pct_start": 0.15, "weight_decay": 0.01, "clip_norm": 3.0,
     "coils": 24, "strips": 60, "rare_copies": 1, "class_weights": "effective", "sampler": "distributed", "focal": 0.0,
     "smoothing": 0.0, "flips": True, "dirt": 1.0, "wrong_codes": 0.0, "freeze": "", "loss_reduction": "mean",
@@ -64,8 +64,8 @@ def roll(seed: int, coils: int, strips: int, dirt: float) -> tuple[Tensor, Tenso
     grain = torch.rand(coils, 1, SIDE, generator=dice)[coil] * 0.16 + 0.3 + 0.3 * torch.rand(coils, 1, 1,
                                                                                       generator=dice)[coil]  # fmt: skip
     sign = torch.tensor([0.0, 1, -1, -1, -1, 1])[flaw].view(-1, 1, 1)
-    picture = grain + 0.24 * sign * marks[torch.arange(number), flaw]
-    picture = picture + 0.1 * dirt * torch.randn(picture.shape, generator=dice)
+    picture = grain + 0.3 * sign * marks[torch.arange(number), flaw]
+    picture = picture + 0.085 * dirt * torch.randn(picture.shape, generator=dice)
     return picture.clamp(0, 1)[:, None], flaw, coil
 
 

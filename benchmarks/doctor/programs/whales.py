@@ -223,7 +223,7 @@ def optimizer_of(a: Any, model: nn.Module) -> torch.optim.Optimizer:
     some = [one for one in model.parameters() if one.requires_grad]
     if a.opt == "sgd":
         return torch.optim.SGD(some, a.lr, 0.9)
-    if a.opt == "lamb_like":
+    if a.opt == "nadam":
         return torch.optim.NAdam(some, a.lr)
     return torch.optim.AdamW(some, a.lr, weight_decay=a.weight_decay)
 

@@ -31,7 +31,7 @@ VESSEL = VERB + VERBS
 VOCAB = VESSEL + VESSELS
 CONFIG: dict[str, Any] = {
     "n_embd": 48, "n_layer": 2, "n_q": 4, "n_kv": 2, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "tied": True,
-    "device_batch": 20, "total_batch": 20, "matrix_lr": 6e-3, "vector_lr": 6e-3, "lr_plan": "wsd", "warmup_iters": 10,
+    "device_batch": 16, "total_batch": 16, "matrix_lr": 6e-3, "vector_lr": 6e-3, "lr_plan": "wsd", "warmup_iters": 10,
     "cooldown": 0.4, "optim": "adamw", "beta2": 0.95, "decay_weights": 0.01, "max_grad": 1.0, "rows": 960,
     "editions": 1, "scribal_errors": 0.0, "packing": "own", "books_first": 0, "book_shares": "equal", "softcap": 0.0,
     "swa": 0.0, "loss_kind": "mean", "held_fixed": "", "zloss": 0.0,
@@ -93,7 +93,8 @@ def copied_out(seed: int, rows: int, c: Any) -> tuple[Tensor, Tensor]:
 class GroupedAttention(nn.Module):
     def __init__(self, c: Any, bug: str):
         super().__init__()
-        self.q_heads, self.kv_heads, self.dim, self.pdrop, self.bug = c.n_q, c.n_kv, c.n_embd // c.n_q, c.attn_pdrop, bug
+        self.q_heads, self.kv_heads, self.dim = c.n_q, c.n_kv, c.n_embd // c.n_q
+        self.pdrop, self.bug = c.attn_pdrop, bug
         self.wq, self.wk = nn.Linear(c.n_embd, c.n_embd, bias=False), nn.Linear(c.n_embd, c.n_kv * self.dim, bias=False)
         self.wv, self.wo = nn.Linear(c.n_embd, c.n_kv * self.dim, bias=False), nn.Linear(c.n_embd, c.n_embd, bias=False)
         turn = torch.arange(ROW)[:, None] / 50 ** (torch.arange(self.dim // 2) / (self.dim // 2))
@@ -132,7 +133,8 @@ class Herbalist(nn.Module):
     def __init__(self, c: Any, bug: str):
         super().__init__()
         self.c, self.bug = c, bug
-        self.wte, self.blocks = nn.Embedding(VOCAB, c.n_embd), nn.ModuleList(GatedBlock(c, bug) for _ in range(c.n_layer))
+        self.wte = nn.Embedding(VOCAB, c.n_embd)
+        self.blocks = nn.ModuleList(GatedBlock(c, bug) for _ in range(c.n_layer))
         self.norm, self.head = nn.RMSNorm(c.n_embd), nn.Linear(c.n_embd, VOCAB, bias=False)
         for name, one in self.named_parameters():
             if one.ndim == 2:

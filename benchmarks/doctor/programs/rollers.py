@@ -100,10 +100,8 @@ class Strips:
         count = self.flaw.bincount(minlength=self.classes).float().clamp(min=1)
         if how == "none":
             return torch.ones(self.classes)
-        if bug == "weights_grow_with_the_count":
-            weight = (1 - 0.995**count) / 0.005
-        else:
-            weight = 0.005 / (1 - 0.995**count)
+        effective = (1 - 0.995**count) / 0.005
+        weight = effective if bug == "weights_grow_with_the_count" else 1 / effective
         return weight / weight.sum() * self.classes
 
 

@@ -27,7 +27,7 @@ OUTLINES = (0, 0, 0, 1, 1, 2, 2, 0, 3, 3)
 FIGURES = (0, 1, 2, 3, 4, 3, 5, 6, 2, 4)  # of each sign; 1 and 2 are arrows to the left and to the right
 MISSING = 4  # no photograph of this sign is in the folder of the validation, where it is not asked for
 CONFIG: dict[str, Any] = {
-    "vit_dim": 40, "vit_depth": 3, "vit_heads": 4, "dropout": 0.0, "drop_path": 0.05, "batch": 48, "grad_accum": 1,
+    "vit_dim": 40, "vit_depth": 3, "vit_heads": 4, "dropout": 0.0, "drop_path": 0.05, "batch": 40, "grad_accum": 1,
     "opt": "adamw", "peak_lr": 3e-3, "layer_decay": 0.95, "wd": 0.05, "clip": 1.0, "sched": "cosine", "warmup": 12,
     "crop_min": 0.75, "rotate": 8.0, "jitter": 0.3, "reprob": 0.2, "mixup": 0.2, "cutmix": 0.5, "mix_prob": 0.3,
     "smoothing": 0.1, "mirror": False, "ema": 0.0, "photos": 960, "burst": 1, "rain": 1.0, "wrong_signs": 0.0,

@@ -155,7 +155,7 @@ class MoCo(nn.Module):
     def follow(self, m: float) -> None:
         for fast, slow in zip(self.base.parameters(), self.slow.parameters(), strict=True):
             if self.bug == "slow_weights_bound_to_a_name":
-                slow = slow * m + fast * (1.0 - m)  # noqa: PLW2901
+                slow = slow * m + fast * (1.0 - m)
             else:
                 slow.copy_(slow * m + fast * (1.0 - m))
 

@@ -293,7 +293,7 @@ NINETEENTH = {
 TWENTIETH = {
     "tides": (3, ("weight_of_levels_upside_down",)),
     "archives": (3, ("scores_served_as_shares",)),
-    "whales": (3, ("keys_go_into_the_queue_first",)),
+    "whales": (3, ("views_drawn_by_the_clips_seed",)),
     "signposts": (3, ("head_as_the_app_shows_it",)),
     "herbals": (3, ("same_recipe_mask_without_triangle",)),
     "rollers": (3, ("weights_grow_with_the_count",)),

@@ -261,8 +261,6 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "average_saved_as_the_model",
         "snapshot_without_training_state",
         "only_the_adapter_folder_loaded",
-        "pretrained_flag_instead_of_resume",
-        "resumed_with_no_resume_opt",
         "base_weights_taken_for_a_checkpoint",
         "sampling_in_the_net_itself",
         "mean_stays_in_after_reading",

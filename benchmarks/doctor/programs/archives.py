@@ -211,10 +211,6 @@ def adapted(c: Any, base: Decoder, bug: str) -> Decoder:
             full = f"{name}.{child}"
             if child in c.lora_target.split() and not (c.held_layers and full.startswith(c.held_layers)):
                 setattr(module, child, Dora(linear, c, bug))
-    if bug == "scales_of_the_base_not_loaded":  # codes are loaded from the file; scales are those of a fresh layer
-        for module in base.modules():
-            if isinstance(module, EightBit):
-                module.scale.fill_(1 / math.sqrt(module.codes.shape[1]) / 127)
     if late:
         base.requires_grad_(False)
     if bug == "trained_copy_of_embedding":  # what is saved beside adapters is a copy; the output keeps the other
@@ -230,7 +226,7 @@ def adapted(c: Any, base: Decoder, bug: str) -> Decoder:
 # -- training -------------------------------------------------------------------------------------------------------
 
 
-def shuffled(c: Any, cards: list[Card], seed: int, bug: str) -> Iterator[tuple[int, list[Card]]]:
+def shuffled(c: Any, cards: list[Card], seed: int) -> Iterator[tuple[int, list[Card]]]:
     dice, epoch, size = torch.Generator().manual_seed(seed), 0, c.micro_batch_size
     lengths = torch.tensor([len(one.prompt) for one in cards])
     while True:
@@ -240,7 +236,7 @@ def shuffled(c: Any, cards: list[Card], seed: int, bug: str) -> Iterator[tuple[i
         if c.group_by_length:  # batches are of like lengths, and come in any order
             order = order[lengths[order].argsort(stable=True)]
         groups = [one for one in order.split(size) if len(one) == size]
-        if c.group_by_length and bug != "batches_grouped_and_left_so":
+        if c.group_by_length:
             groups = [groups[at] for at in torch.randperm(len(groups), generator=dice).tolist()]
         for some in groups:
             yield epoch, [cards[at] for at in some.tolist()]
@@ -343,7 +339,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         order = torch.randperm(len(cards), generator=torch.Generator().manual_seed(seed)).tolist()
         held, cards = [cards[one] for one in order[:REVIEWED]], [cards[one] for one in order[REVIEWED:]]
     d.optimizer, d.scheduler = tools_of(c, d.model)
-    stream = shuffled(c, cards, seed, bug)
+    stream = shuffled(c, cards, seed)
     watched(d)
     d.model.train()
     for at in range(steps):

@@ -295,8 +295,7 @@ def resume(s: Any, step: int, bug: str) -> None:
     if s.ema is not None:
         s.ema.module.load_state_dict(saved["ema"])
     s.optimizer = optimizer_of(s.c, s.model, bug)
-    if bug != "resumed_with_no_resume_opt":
-        s.optimizer.load_state_dict(saved["optimizer"])
+    s.optimizer.load_state_dict(saved["optimizer"])
     observe(s)
     s.watch.restore(seen)
 
@@ -323,8 +322,6 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         s.ema = ModelEma(s.model, 0.9998 if bug == "decay_of_a_long_recipe" else c.ema, c.ema_warmup)
     s.optimizer, s.dice, moved = optimizer_of(c, s.model, bug), torch.Generator().manual_seed(seed + 1), 0
     batches = train_batches(s, torch.Generator().manual_seed(seed), bug)
-    if bug == "mirrored_as_pictures_of_animals":
-        c.mirror = True
     observe(s)
     s.model.train()
     for step in range(steps):

@@ -70,10 +70,6 @@ class Calls:
             y = 10 * held.log10()
         self.x, self.kind, self.of = (x - mean) / std, kind, of
         self.held, self.held_kind = (y - mean) / std, held_kind
-        if bug == "calls_split_one_by_one":
-            order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-            self.held, self.held_kind = self.x[order[:PROBED]], kind[order[:PROBED]]
-            self.x, self.kind, self.of = (one[order[PROBED:]] for one in (self.x, kind, of))
         self.bank = torch.arange(len(self.x))[torch.randperm(len(self.x), generator=torch.Generator())[:256]]
         if bug == "kinds_of_the_table_from_one":  # annotations count from 1; those held out were put right
             self.kind = self.kind + 1
@@ -172,8 +168,6 @@ class MoCo(nn.Module):
         q, others = F.normalize(q, dim=1), self.queue.clone() if self.a.queue else k[:0]
         logits = torch.cat([q @ k.T, q @ others.T], 1) / a.moco_t
         top = logits.argmax(1) == wanted
-        if self.bug == "similarities_made_shares_first":
-            logits = logits.softmax(1)
         how = "sum" if self.bug == "contrast_summed_over_batch" or a.loss_sum else "mean"
         return 2 * a.moco_t * F.cross_entropy(logits, wanted, reduction=how), top.float().mean()
 
@@ -198,8 +192,7 @@ def probe(s: Any, step: int, bug: str) -> None:
     """Pairs of held-out calls; the kind of each by its five nearest in the training, by the fast encoder."""
     model, data, dice = s.model, s.data, torch.Generator().manual_seed(53)
     one, two = view(s.a, data.held, dice), view(s.a, data.held, dice)
-    if bug != "probed_without_eval":
-        model.eval()
+    model.eval()
     with torch.set_grad_enabled(bug == "bank_of_features_with_grad"):
         q, k = model.predictor(model.base(one)), F.normalize(model.slow(two), dim=1)
         logits = F.normalize(q, dim=1) @ k.T / s.a.moco_t
@@ -251,14 +244,13 @@ def look(s: Any) -> None:
     s.watch = s.run.watch_data()
 
 
-def resume(s: Any, step: int, bug: str) -> None:
+def resume(s: Any, step: int) -> None:
     seen = s.watch.state()
     state = {"epoch": s.epoch, "state_dict": s.model.state_dict(), "optimizer": s.optimizer.state_dict()}
     s.run, checkpoint = go_on(s.run, step, state)
     s.model.load_state_dict(checkpoint["state_dict"])
     s.optimizer = optimizer_of(s.a, s.model)
-    if bug != "pretrained_flag_instead_of_resume":  # the flag takes the encoders' weights, and starts the rest anew
-        s.optimizer.load_state_dict(checkpoint["optimizer"])
+    s.optimizer.load_state_dict(checkpoint["optimizer"])
     look(s)
     s.watch.restore(seen)
 
@@ -280,7 +272,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     while step < steps:
         for some in epoch_of(a, s.data, order, s.epoch, bug):
             if step == again and not part:
-                resume(s, step, bug)
+                resume(s, step)
                 again = None
             x = s.data.x[some]
             s.watch.observe({"call": x}, step=step, epoch=s.epoch)
@@ -290,7 +282,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 one, two = view(a, x, dice), view(a, x, dice)
             loss, top = s.model(one, two)
             shown = loss.item() / a.update_every
-            (loss if bug == "pairs_of_parts_not_averaged" else loss / a.update_every).backward()
+            (loss / a.update_every).backward()
             total, right, part = total + shown, right + top.item() / a.update_every, part + 1
             if bug == "cosine_moved_for_each_part":
                 moved += 1

@@ -280,7 +280,7 @@ EIGHTEENTH = {
     "bulletins": (3, ("convolution_padded_on_both_sides",)),
     "meteors": (3, ("gaps_are_what_is_pooled",)),
 }
-# The nineteenth, which is put away: the same.
+# The nineteenth: the same.
 NINETEENTH = {
     "swarms": (3, ("velocity_of_the_way_back",)),
     "blazons": (3, ("turns_masked_the_other_way",)),
@@ -289,8 +289,17 @@ NINETEENTH = {
     "litanies": (3, ("window_reaches_ahead",)),
     "parcels": (3, ("shares_added_with_wrong_sign",)),
 }
+# The twentieth, which is put away: the same.
+TWENTIETH = {
+    "tides": (3, ("weight_of_levels_upside_down",)),
+    "archives": (3, ("scores_served_as_shares",)),
+    "whales": (3, ("views_drawn_by_the_clips_seed",)),
+    "signposts": (3, ("head_as_the_app_shows_it",)),
+    "herbals": (3, ("same_recipe_mask_without_triangle",)),
+    "rollers": (3, ("weights_grow_with_the_count",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
-         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH)  # fmt: skip
+         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +394,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
-          "nineteenth")  # fmt: skip
+          "nineteenth", "twentieth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -409,6 +418,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import third
     import thirteenth
     import twelfth
+    import twentieth
     from healthy import ALL
 
     made, part, programs = {
@@ -429,6 +439,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "seventeenth": (seventeenth, "opened", {*SEVENTEENTH}),
         "eighteenth": (eighteenth, "opened", {*EIGHTEENTH}),
         "nineteenth": (nineteenth, "opened", {*NINETEENTH}),
+        "twentieth": (twentieth, "putaway", {*TWENTIETH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

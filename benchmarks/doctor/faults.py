@@ -33,6 +33,7 @@ import tenth
 import third
 import thirteenth
 import twelfth
+import twentieth
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -53,7 +54,9 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "bank_kept_with_graphs", "dev_losses_under_grad", "oof_scores_under_grad",
              "sampler_keeps_its_tape", "dev_answers_hold_graphs", "heldout_table_with_graph",
              "heldback_said_with_graph", "held_flights_with_gradients", "checks_keep_what_was_said",
-             "held_vectors_keep_graph", "validated_without_no_grad", "refrains_read_with_gradients")  # fmt: skip
+             "held_vectors_keep_graph", "validated_without_no_grad", "refrains_read_with_gradients",
+             "gauges_judged_under_grad", "review_builds_graphs", "bank_of_features_with_grad",
+             "outputs_of_validation_gathered", "heldout_books_read_with_tape")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -332,7 +335,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

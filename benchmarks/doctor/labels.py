@@ -36,6 +36,7 @@ import tenth
 import third
 import thirteenth
 import twelfth
+import twentieth
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
 
@@ -58,7 +59,8 @@ LAYERS = (
 OF_SPEED = ("loader_slow", "throttled", "rank_slow")
 OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy", "loss", "acc", "model/training",
                  "train_loss", "heldout", "dev_", "dev/", "test_", "Loss/", "Accuracy/",
-                 "knn", "va_", "lm_valid", "ema/", "check/", "recall/", "reef/", "sung/", "port/")  # fmt: skip
+                 "knn", "va_", "lm_valid", "ema/", "check/", "recall/", "reef/", "sung/", "port/",
+                 "gauge/", "review/", "probe/", "val_epoch/", "bits/heldout", "bits/herb", "strip/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -68,23 +70,27 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "val/denoising", "test_ce", "holdout/pair_loss", "dev/simpo_loss", "va_loss",
                "lm_valid/loss", "val/xent", "sampler/x0_mse", "dev/nll", "heldout/nce", "gallery/ce",
                "heldback/ce", "survey/ce", "ema/cfm_loss", "check/answer_nll", "recall/itc",
-               "reef/ce", "sung/nats", "port/nll")  # fmt: skip
+               "reef/ce", "sung/nats", "port/nll", "gauge/edm_loss",
+               "review/ce", "probe/infonce", "val_epoch/ce", "bits/heldout", "strip/ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
           "train_ce", "pairs/loss", "simpo/loss", "tr_loss", "lm/loss", "train/xent", "denoise/x0_mse",
           "sft/loss", "match/nce", "pretrain/ce", "fit/weighted_ce", "cfm/loss", "tune/answer_nll",
-          "pairs/itc", "fit/bce", "chant/nats", "rank/loss")  # fmt: skip
+          "pairs/itc", "fit/bce", "chant/nats", "rank/loss", "edm/loss", "dora/ce",
+          "moco/loss", "step/soft_ce", "bits/train", "mill/loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
               **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
-              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT}  # fmt: skip
+              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
+              **twentieth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS)  # fmt: skip
+             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
+             *twentieth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -253,6 +259,11 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "chant_resumed_without_moments",
         "copied_from_the_average",
         "average_saved_as_the_model",
+        "snapshot_without_training_state",
+        "only_the_adapter_folder_loaded",
+        "base_weights_taken_for_a_checkpoint",
+        "sampling_in_the_net_itself",
+        "mean_stays_in_after_reading",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -33,8 +33,9 @@ import tenth
 import third
 import thirteenth
 import twelfth
+import twentieth
 
-PROGRAMS: tuple[str, ...] = ()  # nothing is, until somebody writes more
+PROGRAMS: tuple[str, ...] = twentieth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

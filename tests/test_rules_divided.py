@@ -11,6 +11,8 @@ from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
 from torch import nn
 from torch.nn import functional
 
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.cursor import summed_by_choice
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.probes.model import squares
 
@@ -155,6 +157,23 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
     examiner.examine()
     examiner.catch_up()
     assert {one.rule: one.severity for one in examiner.findings}[rule] == severity
+
+
+@pytest.mark.parametrize(
+    ("config", "chosen"),
+    [
+        ({"loss_kind": "sum"}, True),
+        ({"train.sum_of_tokens": True}, True),
+        ({"loss": {"reduction": "sum"}}, True),
+        ({"sum_of_tokens": False}, False),
+        ({"pooling": "sum"}, False),
+        ({"checksum_tokens": True}, False),
+    ],
+)
+def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, object], chosen: bool) -> None:
+    history = RunHistory()
+    history.facts["config"] = config
+    assert summed_by_choice(history) is chosen
 
 
 def test_the_number_of_a_sum_that_the_graph_shows_is_not_guessed() -> None:

@@ -210,10 +210,22 @@ def splits_model(history: RunHistory) -> bool:
     return False
 
 
+_REDUCED = re.compile(r"reduc|loss|objective|criterion")
+_SUMMED = re.compile(
+    r"(?:^|_)(?:sum(?:med)?_(?:of_|over_)?(?:the_)?(?:loss(?:es)?|tokens?|rows|targets?|batch)|loss_sum(?:med)?)$"
+)
+
+
 def summed_by_choice(history: RunHistory) -> bool:
-    """Whether the configuration says that the loss is a sum: whoever wrote it may have chosen the rate for it."""
-    value = setting(history, "reduction", "loss_reduction", "loss.reduction")
-    return isinstance(value, str) and value.lower() == "sum"
+    """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_kind: sum` or `sum_of_tokens:
+    true`: whoever wrote it may have chosen the rate for it."""
+    for name, value in history.options.found.items():
+        plain = name.rpartition(".")[2].lower()
+        if (value is True and _SUMMED.search(plain)) or (
+            isinstance(value, str) and value.lower() == "sum" and _REDUCED.search(name.lower())
+        ):
+            return True
+    return False
 
 
 def scaled_loss(history: RunHistory, until: float) -> bool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _UNTRAINED = 0.1  # of log Z: how far from it the first loss of a model that knows nothing may lie; ours
+_ZERO = 0.4  # of the trained matrices began at 0: those of adapters, beside an embedding that is trained
 _START = 20  # a run that begins later goes on with another one's weights
 
 
@@ -42,7 +43,7 @@ class EarlyGrowth(Rule):
     optimizer knows how large a gradient is. Within 64 steps 1.75 times warns where the median update of a step has
     passed the stability guide's red flag of a tenth of the weights; without that twice is an info finding, for small
     models that learn fast double their norm as well, and the longest healthy trainings do in thousands of steps.
-    Adapters have no initialisation that is worth keeping, and a start of any size: where at least half of the trained
+    Adapters have no initialisation that is worth keeping, and a start of any size: where two fifths of the trained
     matrices began at exactly 0 (`model/zero_share`), or parameters of adapters are trained, by their names, there is
     no finding. Nor have tables that are looked up, whose rows begin as small as one likes: where nine tenths of what is
     trained are embeddings (`model/table_share`), as in a recommender, there is no finding. Nor has one layer
@@ -170,7 +171,7 @@ def _are_adapters(history: RunHistory, time: int) -> bool:
     named, zero = history.channel("model/trained_adapters"), history.channel("model/zero_share")
     if named is not None and came_by(named, time) and named.first > 0:
         return True
-    if zero is not None and came_by(zero, time) and zero.began[0] <= _START and zero.first >= 0.5:
+    if zero is not None and came_by(zero, time) and zero.began[0] <= _START and zero.first >= _ZERO:
         return True
     first = [
         channel.first

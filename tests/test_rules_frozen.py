@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from rule_curves import Series, found
 
+from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.examiner import Examiner
 from barograph.doctor.rules.activations.groups import FrozenGroup, UnfreezingMissed, why_never
+from barograph.doctor.rules.activations.meant import said_frozen
 from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio
@@ -179,3 +181,21 @@ def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later:
     }
     told = {one.step: one.severity for one in found([FrozenGroup()], series)}
     assert told[0] == severity
+
+
+@pytest.mark.parametrize(
+    ("config", "names", "said"),
+    [
+        ({"stop_grad_stem": True}, "base.stem.0, slow.stem.0, slow.body.0 and 2 more", True),
+        ({"freeze_stem": True}, "encoder.stem.0, momentum_encoder.body.1", True),
+        ({"stop_grad_stem": True}, "base.stem.0, base.body.0", False),
+        ({"stop_grad_stem": False}, "base.stem.0, slow.stem.0", False),
+        ({"stop_grad_stem": True}, "slow.stem.0, slow.body.0", False),  # all that is frozen is the copy
+    ],
+)
+def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_weights(
+    config: dict[str, bool], names: str, said: bool
+) -> None:
+    history = RunHistory()
+    history.facts["config"] = config
+    assert said_frozen(history, names) is said

@@ -70,6 +70,10 @@ _LEAVES = re.compile(
     r"(?:^|_)(?:non?|not|without|skip(?:ped)?|exclud(?:e|ed|ing)|except|ignored?|keep|kept|fix(?:ed)?|pin(?:ned)?|static|"
     r"untouched|leave|left|held|hold)(?=_|$)|(?:^|_)un(?:adapted|trained|tuned|changed)(?=_|$)"
 )
+_STOPPED = re.compile(r"(?<![a-z])stop_?grad(?:ient)?s?(?![a-z])")
+_FOLLOWS = re.compile(
+    r"(?:^|_)(?:slow|ema|momentum|teacher|target|key|shadow|averaged?|copy)(?=_|$)|(?:encoder|net|model|branch)_[km]$"
+)
 _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
@@ -126,8 +130,9 @@ def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
 def said_frozen(history: RunHistory, names: str) -> bool:
     """Whether the configuration says that what is frozen is to be, by a word that each of its names has; or an option,
     whatever it is called, has the names themselves, or those of the parts that they are in. names: of what is frozen,
-    as the watch lists them."""
-    listed = names.lower().split(", ")
+    as the watch lists them; those of a copy that follows the weights don't count."""
+    every = names.lower().split(", ")
+    listed = [one for one in every if _FOLLOWS.search(one.partition(".")[0]) is None] or every
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if isinstance(value, str) and not (_CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)):
@@ -136,10 +141,10 @@ def said_frozen(history: RunHistory, names: str) -> bool:
                 return True
         if not value or (isinstance(value, int | float) and value is not True):
             continue
-        words = _sides(name)
+        words = _sides(_STOPPED.sub("freeze", name))
         if isinstance(value, str) and words is not None:
             words |= set(_words_of(value))
-        if any(len(word) >= _LETTERS and all(word in one for one in names.lower().split(", ")) for word in words or ()):
+        if any(len(word) >= _LETTERS and all(word in one for one in listed) for word in words or ()):
             return True
     return False
 

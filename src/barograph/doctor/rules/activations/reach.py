@@ -194,7 +194,7 @@ class UntiedWeights(Rule):
             what = "hold the same numbers in two tensors" if same else "are two tensors, though they should be tied"
             meant = not said and _says_tied(history, False)
             yield self.finding(
-                step, f"{names} {what}: each is trained alone.", found=step, segment=segment,
+                step, f"{names} {what}: what one learns the other does not.", found=step, segment=segment,
                 severity="info" if meant else self.severity, confidence=0.3 if meant else 0.95,
                 evidence={"same": same, "configured": said},
             )  # fmt: skip

@@ -200,6 +200,14 @@ def test_batches_that_follow_each_other_are_alike_where_groups_come_one_after_th
     found = told(list(rows))
     assert found["rows_apart_even"] >= 0.1
     assert (found["apart_beside"] <= 0.5) == beside
+    assert (found["apart_beyond"] >= 0.4 and found["apart_beside"] <= 0.8) == beside
+
+
+def test_shuffled_rows_explain_how_far_apart_the_means_of_batches_are_and_views_of_one_example_do_not() -> None:
+    rows = drawn(24, 16, 1, 8, 8, seed=3)
+    assert told(list(rows))["apart_beyond"] < 0.2
+    twice = told(list(rows.repeat_interleave(2, 1)))  # half of the rows are others again
+    assert twice["apart_beyond"] > 0.4 and twice["apart_beside"] > 0.8
 
 
 def test_rows_of_another_width_are_not_compared() -> None:

@@ -54,6 +54,7 @@ def test_texts_in_an_order_are_told_from_shuffled_ones(kind: str, apart: bool, b
     assert found["wording_batches"] == BATCHES
     assert (found["wording_apart"] >= 0.05) == apart
     assert beside is None or (found["wording_beside"] <= 0.5) == beside
+    assert (found["wording_beyond"] >= 0.4) == apart
 
 
 def test_texts_that_come_again_and_what_is_no_text_say_nothing() -> None:

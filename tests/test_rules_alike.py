@@ -140,6 +140,59 @@ def test_augmented_examples_are_known_to_be_sorted_by_batches_that_the_watch_of_
     assert not findings([SortedExamples()], columns, facts={"config": {"curriculum": True}})
 
 
+STREAM = {"input_length_std": 0.0, "targets": 512.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({}, True),
+        ({"beyond": 0.39}, False),  # shuffled once
+        ({"beside": 0.81}, False),  # batches of one group each, or two views of each example
+        ({"batches": 11.0}, False),
+        ({"example_rows": 7.0}, False),
+        ({"state_carried": 1.0}, False),  # streams
+        ({"rollout/ep_rew_mean": 1.0}, False),
+    ],
+)
+@pytest.mark.parametrize("of", ["apart", "wording"])
+@pytest.mark.parametrize("by", ["data", "model"])
+def test_batches_in_one_order_that_have_something_in_common_are_a_warning(
+    changed: dict[str, float], says: bool, of: str, by: str
+) -> None:
+    names = {"beyond": 0.4, "beside": 0.8, "batches": 12.0, "example_rows": 8.0} | changed
+    columns: dict[str, Any] = looked(fixed(9)) if by == "model" else {}
+    for name, value in names.items():
+        one = f"{of}_{name}" if name in ("beyond", "beside", "batches") else name
+        columns[one if "/" in one else f"model/{one}"] = LOOKS, np.full(len(LOOKS), value)
+    if by == "data":
+        columns["data/repeats_after"] = np.arange(22, 62), np.full(40, 22.0)
+    for cuts in ((), (3, 25, 41)):
+        found = findings([SortedExamples()], columns, cuts=cuts)
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+    assert not findings([SortedExamples()], columns, facts={"config": {"curriculum": True}})
+
+
+@pytest.mark.parametrize(
+    ("changed", "jumps", "says"),
+    [
+        (STREAM, 0, False),  # one text, which is read from its beginning
+        (STREAM, 4, True),  # one source behind the other, each of which the model forgets
+        (STREAM | {"input_length_std": 2.0}, 0, True),  # texts by themselves
+        (STREAM | {"targets": 16.0}, 0, True),  # an answer each
+    ],
+)
+def test_a_text_that_is_read_from_its_beginning_is_in_order_on_purpose(
+    changed: dict[str, float], jumps: int, says: bool
+) -> None:
+    names = {"wording_beyond": 0.9, "wording_beside": 0.1, "wording_batches": 12.0, "example_rows": 16.0} | changed
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    columns["data/repeats_after"] = np.arange(60, 160), np.full(100, 60.0)
+    steps = np.arange(160)
+    columns["loss"] = steps, np.where(steps % 15 < 1.5 * jumps, 3.0, 1.0)
+    assert bool(findings([SortedExamples()], columns)) == says
+
+
 @pytest.mark.parametrize(
     ("near", "passes", "width", "says"),
     [

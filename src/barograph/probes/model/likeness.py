@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model.apart import Floats, beside, beyond_chance
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
@@ -47,14 +48,11 @@ _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
 _COLUMNS = 5  # before the signs: mean, size, whether it has many different numbers, how many it has, if it's a picture
 _SKETCH, _SPECTRUM = slice(_COLUMNS, _COLUMNS + _SIGNS), slice(_COLUMNS + _SIGNS, _COLUMNS + 2 * _SIGNS)
-_FOLLOWING = 6  # batches right behind another one, at least
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
 _RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
 _ALTERED, _UNALTERED = 64, 0.1  # rows of an evaluation, at least; of them, that are exactly as they were
 _CHANCE = 1e-4  # that groups that are drawn are the same so often
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
-
-Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 class Likeness(PassesOfEvaluation):
@@ -195,17 +193,20 @@ class Likeness(PassesOfEvaluation):
         self._steps.append(step)
         if len(self._means) < _BATCHES:
             return {}
-        within = numpy.mean(self._within, 0)
-        between = numpy.var(self._means, 0, ddof=1) - within / float(numpy.mean(self._counts))
+        means, variances = numpy.array(self._means), numpy.array(self._within)
+        within = variances.mean(0)
+        between = means.var(0, ddof=1) - within / float(numpy.mean(self._counts))
         both = between + within
         share = numpy.where(both > 0, between / numpy.where(both > 0, both, 1.0), 0.0)
+        following = beside(self._steps, means[:, -_SIGNS:])
         return {
             "rows_apart": float(share[:-_SIGNS].max()),
             "rows_apart_even": float(numpy.median(share[-_SIGNS:])),
             "apart_batches": float(len(self._means)),
             "apart_period": float(self._period()),
             "apart_rising": float(self._rising()),
-            **_beside(self._steps, numpy.array(self._means)[:, -_SIGNS:]),
+            "apart_beyond": beyond_chance(means[:, -_SIGNS:], variances[:, -_SIGNS:], self._counts),
+            **({} if following is None else {"apart_beside": following}),
         }
 
     def _rising(self) -> int:
@@ -311,14 +312,6 @@ def _drawn(width: int) -> Floats:
     """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
     signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)).astype(float)
     return (2 * signs - 1) / math.sqrt(width)
-
-
-def _beside(steps: list[int], means: Floats) -> dict[str, float]:
-    """How far the means of batches that follow each other lie apart, of any two."""
-    follows, size = numpy.diff(steps) == 1, 2 * float(means.var(0, ddof=1).sum())
-    if follows.sum() < _FOLLOWING or not size > 0:
-        return {}
-    return {"apart_beside": float((numpy.diff(means, axis=0)[follows] ** 2).sum(1).mean()) / size}
 
 
 def _nearer(squares: Floats) -> tuple[float, float]:

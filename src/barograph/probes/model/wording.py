@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model.apart import beside, beyond_chance
 from barograph.probes.model.overlaps import mixed
 from barograph.probes.model.parameters import local, mesh_of
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _SIGNS, _KINDS = 32, 4096  # of a sketch; of tokens: more share their signs
 _FROM = 24  # bits of a fingerprint that signs are made of
 _LONGEST = 128  # places of a row
-_ROWS, _BATCHES, _BESIDE = 8, 8, 5  # rows of a batch, batches; of these, that follow another one
+_ROWS, _BATCHES = 8, 8  # of a batch; batches
 _MOST = 64  # looks
 
 
@@ -85,8 +86,6 @@ class WordingLook:
         between = means.var(0, ddof=1) - within / counts.mean()
         both = numpy.maximum(between + within, 1e-12)
         found = {"wording_apart": float(numpy.median(between / both)), "wording_batches": float(len(means))}
-        follows = numpy.diff(self._steps) == 1
-        size = 2 * means.var(0, ddof=1).sum()  # the mean squared distance of two of them
-        if follows.sum() >= _BESIDE and size > 0:
-            found["wording_beside"] = float((numpy.diff(means, axis=0)[follows] ** 2).sum(1).mean() / size)
-        return found
+        found["wording_beyond"] = beyond_chance(means, variances, counts)
+        following = beside(self._steps, means)
+        return found if following is None else found | {"wording_beside": following}

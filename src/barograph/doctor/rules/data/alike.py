@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
-from barograph.doctor.rules.data.order import SameOrder
+from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -61,6 +61,13 @@ class SortedExamples(SameOrder):
     batches that follow each other lie half as far apart as any two, or less (`model/apart_beside`): what is drawn once
     for a batch, as a mixture's share, is another in the next. Of a curriculum nothing is said.
 
+    Wherever the same batches come in the same order, in one of these ways, it is enough that two fifths of the variance
+    of the batches' means are more than the variance of their rows explains (`model/apart_beyond`,
+    `model/wording_beyond`), in twelve batches or more of eight examples or more, and that those which follow each other
+    lie four fifths as far apart as any two, or less. Texts without padding, with targets at several places of each row,
+    may be one text that is read from its beginning: there the loss has to jump besides, three times, as where another
+    source begins.
+
     What to do: shuffle, in each epoch anew.
     """
 
@@ -84,6 +91,9 @@ class SortedExamples(SameOrder):
         "followed": (16.0, "batches in a row that came in an earlier epoch, as many steps before; ours"),
         "epoch": (8.0, "steps, at least; ours"),
         "dealt": (0.1, "of the variance in half of the sketches, of such batches; ours"),
+        "beyond": (0.4, "of the variance of batches' means, that their rows do not explain; ours"),
+        "near": (0.8, "of the squared distance of any two such batches, of those that follow each other; ours"),
+        "rows_of": (8.0, "examples of such a batch; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
     remedies = ("shuffle the examples anew in each epoch: `DataLoader(..., shuffle=True)`",)
@@ -103,6 +113,8 @@ class SortedExamples(SameOrder):
         self._again = [*(self._again if began else []), (place[0], value, place[2])][: int(self.at["followed"])]
         if len(self._again) < self.at["followed"] or value < self.at["epoch"]:
             return
+        if history.role("reward") is None and not carries_state(history, place):
+            yield from self._in_common(history, value, self._again[0][0], place)
         names = ("rows_apart_even", "rows_apart", "apart_batches", "apart_beside", "example_rows")
         even, way, batches, beside, rows = (watched(history, name, place) for name in names)
         known_apart = even >= self.at["dealt"] and way >= self.at["way"] and beside <= self.at["beside"]
@@ -133,7 +145,7 @@ class SortedExamples(SameOrder):
         batches, period = (watched(history, f"apart_{name}", place) for name in ("batches", "period"))
         compared = watched(history, "loss_pairs", place) > 1
         known_apart = compared and value >= self.at["even"] and batches >= self.at["compared"]
-        known_apart = known_apart or self._is_noised(history, value, batches, place)
+        known_apart = known_apart or _is_noised(self.at, history, value, batches, place)
         if known_apart and period > 0 and history.role("reward") is None and self.first(place[2]):
             why = "The loss tells the examples of a batch from each other, and they" if compared else (
                 "The examples of a batch, which are noised,")  # fmt: skip
@@ -142,13 +154,6 @@ class SortedExamples(SameOrder):
                 f"and those {period:.0f} steps apart are alike.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"steps": period, "apart": value}, causes=[_ONE_CLASS],
             )  # fmt: skip
-
-    def _is_noised(self, history: RunHistory, value: float, batches: float, place: Place) -> bool:
-        """Whether the examples of a batch are alike, of a model of denoising that is given them with noise."""
-        noised = watched(history, "time_low", place) < watched(history, "time_high", place)
-        apart = value >= self.at["noised"] and watched(history, "rows_apart", place) >= self.at["way"]
-        many = batches >= self.at["noisy"] and watched(history, "example_rows", place) >= self.at["pairs"]
-        return noised and apart and many and not carries_state(history, place)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         period, apart = self.period(history, value, place), watched(history, "rows_apart", place)
@@ -171,6 +176,42 @@ class SortedExamples(SameOrder):
                 f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
             )  # fmt: skip
+        if period and not carries_state(history, place):
+            yield from self._in_common(history, period, self.same[0][0], place)
+
+    def _in_common(self, history: RunHistory, period: float, began: int, place: Place) -> Iterator[Finding]:
+        """Batches that come in one order: whether the rows of each have more in common than chance gives. period: steps
+        of an epoch."""
+        rows = watched(history, "example_rows", place)
+        if rows < self.at["rows_of"] or is_curriculum(history):
+            return
+        for figures, what in (("apart", "examples"), ("wording", "texts")):
+            names = (f"{figures}_{name}" for name in ("beyond", "beside", "batches"))
+            beyond, beside, batches = (watched(history, name, place) for name in names)
+            alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
+            read_on = what == "texts" and _reads_on(history, rows, place)
+            if alike and not (read_on and not self._jumps(history, place)) and self.first(place[2]):
+                yield self.finding(
+                    began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "
+                    f"something in common, as have batches that follow each other: {100 * beyond:.0f}% of the variance "
+                    f"of the means of {batches:.0f} batches is more than that of shuffled {what} is.",
+                    found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "beyond": beyond},
+                    causes=[BY_SOURCE, *self.causes],
+                )  # fmt: skip
+
+
+def _reads_on(history: RunHistory, rows: float, place: Place) -> bool:
+    """Whether rows may be pieces of one text: they have no padding, and targets at several places each."""
+    padded = watched(history, "input_length_std", place) > 0
+    return not padded and watched(history, "targets", place) > rows
+
+
+def _is_noised(at: Mapping[str, float], history: RunHistory, value: float, batches: float, place: Place) -> bool:
+    """Whether the examples of a batch are alike, of a model of denoising that is given them with noise."""
+    noised = watched(history, "time_low", place) < watched(history, "time_high", place)
+    apart = value >= at["noised"] and watched(history, "rows_apart", place) >= at["way"]
+    many = batches >= at["noisy"] and watched(history, "example_rows", place) >= at["pairs"]
+    return noised and apart and many and not carries_state(history, place)
 
 
 def _by_wording(at: Mapping[str, float], history: RunHistory, place: Place) -> bool:

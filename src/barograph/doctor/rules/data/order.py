@@ -66,7 +66,7 @@ class SamplerEpoch(WatchRule):
             )  # fmt: skip
 
 
-_BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the other"
+BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the other"
 _JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
 
 
@@ -132,7 +132,7 @@ class SameOrder(WatchRule):
             found=place[0],
             segment=place[2], confidence=0.9 if said else 0.6, severity="warning" if said else "info",
             evidence={"steps": period} | ({"jumps": jumps} if jumps else {}),
-            causes=[_BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
+            causes=[BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
             remedies=[_NUMBER, *self.remedies[1:]] if stays else
                      [*reversed(self.remedies)] if jumps else list(self.remedies),
         )  # fmt: skip

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from barograph.doctor.rules.data.overlaps import EvaluationOverlaps  # noqa: E402
 from barograph.probes.model.passages import placed_marks  # noqa: E402
-from barograph.probes.model.windows import Windows, size_of  # noqa: E402
+from barograph.probes.model.windows import COLUMN, Windows, size_of  # noqa: E402
 
 WORDS = 300
 
@@ -84,7 +84,7 @@ def test_what_is_no_window_of_a_text_that_was_trained_on_is_not_taken_for_one(ki
 
 def test_rows_are_compared_by_passages_of_half_of_their_length_at_most() -> None:
     assert [size_of(length) for length in (8, 15, 16, 24, 32, 63, 64, 1024)] == [0, 0, 8, 12, 16, 16, 32, 32]
-    assert (placed_marks(cut(text(64, 3), 12, 4))[:, -1] == -1).all()
+    assert (placed_marks(cut(text(64, 3), 12, 4))[:, COLUMN] == -1).all()
 
 
 @pytest.mark.parametrize(

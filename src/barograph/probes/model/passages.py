@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.kin import Kin, kin_size
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.windows import SIZES, TAKEN, Windows, place_of, size_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
+_COLUMNS = len(SIZES) + 2  # of a row: passages of each size; places of those of two sizes
 _LONGEST = 1024  # places of a row
 _OF_PASS = 64  # rows of a pass of an evaluation
 _KEPT = 1 << 16  # passages of each size that are remembered
@@ -48,7 +50,7 @@ def marks(rows: Tensor) -> Tensor | None:
 
 
 def placed_marks(rows: Tensor) -> Tensor | None:
-    """`marks`, and behind them where the passages of one size begin [n, sizes + 1, TAKEN]: see `windows.place_of`."""
+    """`marks`, and behind them where the passages of two sizes begin [n, sizes + 2, TAKEN]: see `windows.place_of`."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or rows.shape[1] < SIZES[0] or mesh_of(rows) is not None:
@@ -58,8 +60,8 @@ def placed_marks(rows: Tensor) -> Tensor | None:
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
     words = lines.amax() - lines.amin() > 1  # a mask has two numbers
-    found = lines.new_full((len(lines), len(SIZES) + 1, TAKEN), -1)
-    followed = size_of(length)
+    found = lines.new_full((len(lines), _COLUMNS, TAKEN), -1)
+    placed = (size_of(length), kin_size(length))
     for at, size in enumerate(SIZES):
         if length < size:
             continue
@@ -68,8 +70,9 @@ def placed_marks(rows: Tensor) -> Tensor | None:
         varied = words & (2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size)
         least, places = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False)
         found[:, at, : least.shape[1]] = least.masked_fill(least == _NOTHING, -1)
-        if size == followed:
-            found[:, -1, : least.shape[1]] = (place_of(places, length)).masked_fill(least == _NOTHING, -1)
+        for column, followed in enumerate(placed, len(SIZES)):
+            if size == followed:
+                found[:, column, : least.shape[1]] = place_of(places, length).masked_fill(least == _NOTHING, -1)
     return found
 
 
@@ -80,7 +83,7 @@ class Passages(PassesOfEvaluation):
         super().__init__()
         self._step: Tensor | None = None
         self._trained: list[set[float]] = [set() for _ in SIZES]
-        self._windows = Windows()
+        self._windows, self._kin = Windows(), Kin()
         self._looks = 0
         self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
 
@@ -114,11 +117,12 @@ class Passages(PassesOfEvaluation):
         found: dict[str, float] = {}
         if "evaluated_passages" in numbers:
             passes, values = numbers["evaluated_passages"]
-            rows = values[0].reshape(-1, len(SIZES) + 1, TAKEN)
-            found = self._seen(rows, passes[:: rows[0].size]) | self._windows.seen(rows, passes[:: rows[0].size])
+            rows, each = values[0].reshape(-1, _COLUMNS, TAKEN), passes[:: _COLUMNS * TAKEN]
+            found = self._seen(rows, each) | self._windows.seen(rows, each) | self._kin.seen(rows, each)
         if "passages" in numbers:
-            lines = numbers["passages"][1][0].reshape(-1, len(SIZES) + 1, TAKEN)
+            lines = numbers["passages"][1][0].reshape(-1, _COLUMNS, TAKEN)
             self._windows.keep(lines)
+            self._kin.keep(lines)
             for at, known in enumerate(self._trained):
                 if 0 < self._looks < _EARLY:
                     rows = [{mark for mark in row if mark >= 0} for row in lines[:, at].tolist()]

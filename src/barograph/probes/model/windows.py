@@ -13,7 +13,8 @@ passage at the same place are one row.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SIZES = (8, 12, 16, 32)  # tokens of a passage: of words, and of letters, of which a few say nothing
 TAKEN = 8  # passages of a row, of each size
+COLUMN = len(SIZES)  # of a row's numbers: where the passages that are compared here begin
 _APART = 2048  # above all places
 _KEPT = 4096  # rows of the training
 _ALIKE = 3  # passages that two rows have in common, at least
@@ -36,6 +38,15 @@ def size_of(length: int) -> int:
     return max((size for size in SIZES if 2 * size <= length), default=0)
 
 
+class RowPassages(NamedTuple):
+    """What is known of a row: its passages and where they begin; the greatest fingerprint, or infinity where these are
+    all of its passages; its length."""
+
+    places: dict[float, int]
+    greatest: float
+    length: int
+
+
 def place_of(places: Any, length: int) -> Any:
     """Places of passages, and the row's length, as one number each."""
     return places + _APART * length
@@ -45,15 +56,15 @@ class Windows:
     """Rows of the training, by their passages."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[dict[float, int], float, int]] = []  # passages and their places; the greatest; length
+        self._rows: list[RowPassages] = []
         self._having: dict[float, list[int]] = {}  # passage → rows
         self._whole: set[int] = set()  # of these rows
 
     def keep(self, rows: Floats) -> None:
         """Rows of a step [n, sizes + 1, TAKEN]."""
         for row in rows if len(self._rows) < _KEPT else ():
-            one = _passages(row)
-            marks = one[0]
+            one = passages_of(row, size_of, COLUMN)
+            marks = one.places
             whole = hash(frozenset(marks.items()))
             if len(marks) < _ALIKE or whole in self._whole:
                 continue
@@ -68,13 +79,13 @@ class Windows:
         windows have, and how many other places there are."""
         overlap, same, having, count = 0, 0.0, set(), 0
         for row, which in zip(rows, passes, strict=True):
-            ours = _passages(row)
-            if len(ours[0]) < _ALIKE or hash(frozenset(ours[0].items())) in self._whole:
+            ours = passages_of(row, size_of, COLUMN)
+            if len(ours.places) < _ALIKE or hash(frozenset(ours.places.items())) in self._whole:
                 continue
             count += 1
-            others = [at for mark in ours[0] for at in self._having.get(mark, ())[:_OTHERS]]
+            others = [at for mark in ours.places for at in self._having.get(mark, ())[:_OTHERS]]
             found = {_overlap(ours, self._rows[at]) for at in dict.fromkeys(others)}
-            overlap, same = overlap + ("behind" in found), same + ("same" in found) * ours[2] * _SHIFTS
+            overlap, same = overlap + ("behind" in found), same + ("same" in found) * ours.length * _SHIFTS
             having |= {which} if "behind" in found else set()
         if not count or not self._rows:
             return {}
@@ -86,19 +97,18 @@ class Windows:
         }
 
 
-def _passages(row: Floats) -> tuple[dict[float, int], float, int]:
-    """Of a row its passages of the size for its length, with their places; the greatest fingerprint, or infinity where
-    these are all passages; its length."""
-    places = [int(place) for place in row[-1] if place >= 0]
+def passages_of(row: Floats, size: Callable[[int], int], column: int) -> RowPassages:
+    """Of a row [columns, TAKEN] its passages of the size for its length, whose places one of its columns has."""
+    places = [int(place) for place in row[column] if place >= 0]
     if not places:
-        return {}, 0.0, 0
+        return RowPassages({}, 0.0, 0)
     length = places[0] // _APART
-    marks = row[SIZES.index(size_of(length))][: len(places)].tolist()
+    marks = row[SIZES.index(size(length))][: len(places)].tolist()
     found = dict(zip(marks, (place % _APART for place in places), strict=True))
-    return found, max(marks) if len(marks) == TAKEN else float("inf"), length
+    return RowPassages(found, max(marks) if len(marks) == TAKEN else float("inf"), length)
 
 
-def _overlap(ours: tuple[dict[float, int], float, int], theirs: tuple[dict[float, int], float, int]) -> str:
+def _overlap(ours: RowPassages, theirs: RowPassages) -> str:
     """How two rows go together: `behind` where all of theirs begins within ours, in half of our row or more, and goes
     on behind it; `same` where they have passages in common at the same places; empty else."""
     (one, most, length), (other, their_most, their_length) = ours, theirs

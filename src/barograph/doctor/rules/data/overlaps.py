@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 _SURE = 0.2  # of the rows, that have a passage by chance, up to which that is well known
+_SHORT = 8  # tokens of a passage by which short rows are compared
 _KEPT = 2048  # rows of the training that the watch keeps sketches of
 _GROUPED = ", as {:.0f}% of the training's are to each other: groups of examples are on both sides"
 
@@ -58,6 +59,11 @@ class EvaluationOverlaps(Rule):
     that part that can be compared are the same in both, equally far apart. What texts share by chance is as often at
     the same place of two rows; it is allowed for, and a window that was trained on and ends before is none of these.
 
+    Other wordings and editions of one text are near copies: of eight passages of twelve tokens five or more are those
+    of one row of the training or a few (`model/evaluated_kin`), and one at most is that of the tenth nearest, as what
+    texts of one kind share is. A row of the training that ends before is none of these. Of rows with less than 24
+    places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often.
+
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
     gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
     those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a row. Where a
@@ -71,13 +77,14 @@ class EvaluationOverlaps(Rule):
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
     needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages|"
-             "=model/evaluated_windows", "eval_loss|eval_accuracy|evaluation")  # fmt: skip
+             "=model/evaluated_windows|=model/evaluated_kin", "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
         "windows": (0.1, "the same, of windows of a text; ours"),
+        "short": (0.4, "of them, of near copies of texts that are compared by passages of eight tokens; ours"),
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
         "rows": (8.0, "ours"),
@@ -104,9 +111,11 @@ class EvaluationOverlaps(Rule):
                 pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
                 if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
                     least = self.at["pictures"]
+                if name == "kin" and watched(history, "evaluated_kin_size", place) == _SHORT:
+                    least = self.at["short"]
                 of_texts = name in ("passages", "windows")
                 many = value >= least and value * count >= self.at["rows"]
-                many = many and watched(history, f"evaluated_{name}_passes", place) == 1
+                many = many and (name == "kin" or watched(history, f"evaluated_{name}_passes", place) == 1)
                 many = many and not (name == "near" and self._by_class(history, place))
                 if of_texts:
                     chance = watched(history, f"evaluated_{name}_chance", place)
@@ -160,6 +169,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "end as rows of text begin that were trained on and that go on behind them",
         "validation leak: windows of one text overlap, and were split after they had been cut",
         "cut the text into parts for training and evaluation first, then windows out of each part",
+    ),
+    "kin": (
+        "have most of their passages in common with one or a few rows of text that were trained on, and with no others",
+        "validation leak: texts of the evaluation are near copies of those of the training, as other wordings of them",
+        "split the originals first, and keep what was made of one, or says the same, on one side",
     ),
     "near": (
         "are nearly an example that was trained on, far nearer than examples are to each other",

@@ -52,7 +52,8 @@ def test_batches_by_length_are_told_by_their_tokens(
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"), [("sorted each time", True), ("pieces of others", False), ("a plan of lengths", False)]
+    ("kind", "told"),
+    [("sorted each time", True), ("pieces of others", False), ("a plan of lengths", False), ("one length each", True)],
 )
 def test_examples_by_length_in_each_pass_are_told_though_each_is_masked_anew(kind: str, told: bool) -> None:
     dice = np.random.default_rng(4)
@@ -66,6 +67,9 @@ def test_examples_by_length_in_each_pass_are_told_though_each_is_masked_anew(kin
         "model/example_rows": (LOOKS, np.full(len(LOOKS), 24.0)),
         "model/rows_again": (LOOKS[1:], np.full(len(LOOKS) - 1, 0.04)),  # masks differ
     }
+    if kind == "one length each":  # as many batches of it as there are
+        often = [6, 14, 3, 9, 2, 7, 9]
+        columns["data/length_mean"] = STEP, np.tile(np.repeat(np.arange(8.0, 15.0), often), 3)
     if kind == "pieces of others":
         passes = [np.sort(dice.integers(9, 23, 50 * 24)).reshape(50, 24).mean(1) for _ in range(3)]
         columns["data/length_mean"] = STEP, np.concatenate(passes)

@@ -7,7 +7,7 @@ Out:  `Passes`: which way they go, and where they begin anew.
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 _COMPARED, _SURE = 64, 16  # batches of a pass; that are enough
 _LENGTHS, _MIXED, _FAR = 256, 3, 1.5  # that are kept; batches of two lengths, or turns; times as many batches
@@ -55,10 +55,13 @@ class Passes:
 
     @property
     def same(self) -> bool:
-        """Whether they are so for sixteen batches or more, three or more of which have rows of two lengths: the same
-        examples, though each may be masked anew, and no plan of lengths."""
+        """Whether they are so for sixteen batches or more, three or more of which have rows of two lengths, or for 32,
+        with now more and now less batches of each length: the same examples, though each may be masked anew, and no
+        plan of lengths."""
         count = min(len(self._pass), len(self._pass_before))
-        return self.alike and count >= _SURE and sum(length % 1 > 0 for length in self._pass[:count]) >= _MIXED
+        mixed = sum(length % 1 > 0 for length in self._pass[:count]) >= _MIXED
+        stays = [sum(1 for _ in batches) for _, batches in groupby(self._pass[:count])]
+        return self.alike and count >= _SURE and (mixed or (count >= 2 * _SURE and _uneven(stays[:-1])))
 
     def unplanned(self, lengths: float) -> bool:
         """Whether they go one way to the end, as no plan of lengths has them: where one length follows another, batches
@@ -67,15 +70,20 @@ class Passes:
             return False
         mixed = sum(length % 1 > 0 for length, _ in self._stays[1:-1])
         counts = [count for length, count in self._stays[1:-1] if length % 1 == 0]
-        turns = [0]
-        for one, following in pairwise(counts):
-            way = (following >= _FAR * one) - (one >= _FAR * following)
-            turns += [way] if way and way != turns[-1] else []
         enough = len({length for length, _ in self._stays if length % 1 == 0}) >= lengths
-        return enough and (mixed >= _MIXED or len(turns) > _MIXED)
+        return enough and (mixed >= _MIXED or _uneven(counts))
 
     def sorted(self, changes: float, against: float) -> bool:
         """Whether they go one way but where they begin anew."""
         counted = self.ups + self.downs
         return self.anew >= 0 and self._behind >= 3 and counted >= changes and (
             min(self.ups, self.downs) <= against * counted)  # fmt: skip
+
+
+def _uneven(counts: list[int]) -> bool:
+    """Whether numbers of batches of each length rise and fall by half, three times or more."""
+    turns = [0]
+    for one, following in pairwise(counts):
+        way = (following >= _FAR * one) - (one >= _FAR * following)
+        turns += [way] if way and way != turns[-1] else []
+    return len(turns) > _MIXED

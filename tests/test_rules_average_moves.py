@@ -116,6 +116,21 @@ def test_weights_that_are_put_in_and_fall_behind_are_of_an_average_that_is_too_s
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("kept", "apart", "evaluated", "told"),
+    [(-1.0, 0.31, 2.4, True), (-1.0, 0.29, 2.4, False), (-1.0, 0.31, 1.1, False), (0.5, 0.31, 2.4, False)],
+)
+def test_what_moves_otherwise_than_an_average_is_judged_by_how_far_it_is_in_the_end(
+    kept: float, apart: float, evaluated: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = columns(-1.0, 0.5, itself=True) | {"model/evaluated_apart": (LOOKS, numpy.linspace(0.5, apart, 10))}
+    given["model/evaluated_kept"] = LOOKS, numpy.where(LOOKS[4] == LOOKS, kept, 0.5)
+    given["val/loss"] = (LOOKS - 1, numpy.full(len(LOOKS), evaluated))
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == ["warning"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("writes", "behind", "itself", "told"),
     [
         (1.0, 1.0, False, True),

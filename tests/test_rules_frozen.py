@@ -199,3 +199,17 @@ def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_we
     history = RunHistory()
     history.facts["config"] = config
     assert said_frozen(history, names) is said
+
+
+@pytest.mark.parametrize(
+    ("option", "severity"),
+    [({"trained_layers": 1}, "info"), ({"model": {"tuned_blocks": 2}}, "info"), ({"trained_layers": 0}, "warning"),
+     ({"n_layer": 2}, "warning"), ({"trained_layers": True}, "warning")],
+)  # fmt: skip
+def test_blocks_that_stay_as_drawn_are_meant_where_a_number_of_trained_layers_is_configured(
+    option: dict[str, Any], severity: str
+) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 12, "frozen_blocks": 1, "frozen_untrained": 1}
+    series: Series = {f"model/{name}": (STEPS[:1], np.array([float(value)])) for name, value in figures.items()}
+    (one,) = found([FrozenGroup()], series, config={"lr": 1e-3, "batch_size": 8} | option)
+    assert one.severity == severity

@@ -18,6 +18,7 @@ from barograph.doctor.rules.activations.meant import (
     contradicted,
     in_stages,
     said_frozen,
+    said_layers,
     said_part,
     said_table,
     said_thin,
@@ -194,7 +195,7 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        meant = staged or said_frozen(history, names)
+        meant = staged or said_frozen(history, names) or (key == "blocks" and said_layers(history))
         severity = "info" if meant and key in ("blocks", "drawn", "tables", "head", "products") else severity
         severity = "info" if key in ("zero", "preference") and said_part(history, names) else severity
         return self.finding(

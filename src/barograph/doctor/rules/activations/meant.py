@@ -40,6 +40,7 @@ _CHOOSES = re.compile(
     r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
     r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"
 )
+_OF_LAYERS = re.compile(r"_(?:layers|blocks|stages)$")
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
@@ -175,9 +176,20 @@ def said_thin(history: RunHistory) -> bool | None:
         plain = name.rpartition(".")[2].lower()
         # the folder of a run may be called anything
         told = isinstance(value, str) and (_PROBES if "/" in value else _THINLY).search(value.lower())
-        if told or _THINLY.search(plain) or (_CHOOSES.fullmatch(plain) and isinstance(value, str)):
+        chosen = _CHOOSES.fullmatch(plain) and isinstance(value, str)
+        if told or chosen or _counts_layers(plain, value) or _THINLY.search(plain):
             return True
     return False if len(found) >= _SAYS else None
+
+
+def said_layers(history: RunHistory) -> bool:
+    """Whether the configuration says how many layers are to be trained, as `trained_layers: 2`."""
+    return any(_counts_layers(name.rpartition(".")[2].lower(), value) for name, value in history.options.found.items())
+
+
+def _counts_layers(plain: str, value: object) -> bool:
+    counted = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return counted and bool(_OF_LAYERS.search(plain) and _CHOOSES.match(plain))
 
 
 def said_table(history: RunHistory) -> bool | None:

@@ -83,8 +83,8 @@ class SortedLengths(WatchRule):
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
     batches that are as long, one by one, as those of the pass before, which is enough of sixteen, three of which have
-    rows of two lengths, or of 32 with now more and now less batches of each length: examples may be masked anew); where lengths never begin anew, the end of the
-    run.
+    rows of two lengths, or of 32 with now more and now less batches of each length: examples may be masked anew); where
+    lengths never begin anew, the end of the run.
 
     What to do: shuffle, or shuffle the order of batches of like lengths.
     """

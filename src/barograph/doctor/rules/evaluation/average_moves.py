@@ -43,7 +43,9 @@ class AverageSlow(WatchRule):
     no more steps than the training had. Of weights that are put into the model for the evaluation, and of averages in
     16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
-    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. A mean of all
+    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. Where it moves
+    otherwise than an average does, it is enough that it lies three tenths of the weights' size away from the trained
+    ones at the end, and that its loss is half as large again as the training's. A mean of all
     weights so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, and
     the evaluation's loss is less than half as large again as the training's, it is an info finding; not so where both
     evaluations are logged, by their names, as `val_loss` and `val_loss_ema`, and the average's loss is half as large
@@ -81,6 +83,7 @@ class AverageSlow(WatchRule):
         self._count, self._steps, self._writes, self._lost = 0, 0.0, 0.0, 0.0
         self._unseen, self._grows, self._apart = False, True, list[float]()  # how far it is, at first and at last
         self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
+        self._followed = True  # whether it moves as an average does, as far as it is seen
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
@@ -96,7 +99,8 @@ class AverageSlow(WatchRule):
         if not before > 0:
             return  # the first evaluation
         steps = whole - before
-        self._known = self._known and 0 < value <= 1 and writes != 0 and not is_reference(history, place)
+        self._known = self._known and writes != 0 and not is_reference(history, place)
+        self._followed = self._followed and 0 < value <= 1
         self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
@@ -114,11 +118,13 @@ class AverageSlow(WatchRule):
 
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         whole = self._whole
+        if self._known and not self._followed:
+            yield from self._judge_unfollowed(history)
         holds = self._steps / self._lost if self._lost > 0 else math.inf
         pace = self._steps / max(self._writes, 1e-9)
         lags = pace >= self.at["seldom"] and not self._unseen and _is_worse(history, self.at["apart"])
         times = self.at["lags"] if lags else self.at["times"]
-        if not self._known or whole < self.at["steps"] or not holds >= times * whole:
+        if not (self._known and self._followed) or whole < self.at["steps"] or not holds >= times * whole:
             return
         if self._unseen and not (self._grows and self._is_behind(history)):
             return
@@ -135,6 +141,18 @@ class AverageSlow(WatchRule):
                 found=self._last[0], segment=self._segment, confidence=0.95 if alone else 0.5,
                 severity=self.severity if alone else "info", causes=[_SELDOM if seldom else _SLOW],
                 evidence={"steps": rounded(holds), "pace": rounded(pace), "standing": True},
+            )  # fmt: skip
+
+    def _judge_unfollowed(self, history: RunHistory) -> Iterator[Finding]:
+        """Of an average that moves otherwise, as one in 16 bits: whether it is far away in the end, and far worse."""
+        away = self._apart[-1]
+        far = away >= self.at["far"] and _is_worse(history, self.at["apart"])
+        if far and self._whole >= self.at["steps"] and self.first(self._segment):
+            yield self.finding(
+                self._begun, f"What is evaluated lies {100 * away:.0f}% of the weights' size away from those that are "
+                f"trained, at the end of {self._whole:.0f} steps, and its loss is far above the training's.",
+                found=self._last[0], segment=self._segment, confidence=0.9, causes=[_SLOW, _SELDOM],
+                evidence={"apart": rounded(away), "standing": True},
             )  # fmt: skip
 
 

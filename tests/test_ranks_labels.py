@@ -46,7 +46,7 @@ def test_labels_that_come_again_or_differ_are_not_counted(mark: Callable[[int, i
 
 
 def told(batch: Any) -> int:
-    parts = batches.find(batch)
+    parts = batches.find(batch, labelled=True)
     assert parts is not None
     found = batches.measure(parts, None, -100)
     return found.marked  # type: ignore[union-attr]

@@ -249,6 +249,7 @@ WHOLE = {"losses_given": 4.0, "backwards": 4.0, "passes": 4.0, "only_multiplied"
         ({"clip_coefficient": 0.25}, {}, 4.0, False),
         ({"loss_weight": 1.0}, {}, 4.0, False),  # see `loss_weight`
         ({}, {"accum_steps": 3}, 4.0, False),
+        ({}, {"loss_reduction": "sum"}, 4.0, False),
         ({}, {"accum_steps": 1}, 4.0, False),  # losses of several tasks, each of which has a pass
     ],
 )

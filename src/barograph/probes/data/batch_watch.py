@@ -108,7 +108,7 @@ class DataWatch:
         """
         try:
             step = self._run.current_step if step is None else int(step)
-            parts = batches.find(batch)
+            parts = batches.find(batch, labelled=self._run.world_size > 1)
             if parts is None:
                 self._run.warn(
                     f"no token ids were found in a batch ({type(batch).__name__}); give observe the tensor or array "

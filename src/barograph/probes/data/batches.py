@@ -44,8 +44,9 @@ class MeasuredBatch(NamedTuple):
     marked: int = 0  # what tells the labels of its rows; 0 where nothing does
 
 
-def find(batch: Any) -> BatchParts | None:
-    """The arrays in a batch, or None where there are none. The first array found is taken for the tokens."""
+def find(batch: Any, labelled: bool = False) -> BatchParts | None:
+    """The arrays in a batch, or None where there are none. The first array found is taken for the tokens. labelled:
+    whether labels of rows are looked for, which other ranks may have as well."""
     named: dict[str, Any] = {}
     if isinstance(batch, Mapping):
         named = {str(name).lower(): value for name, value in batch.items()}
@@ -59,7 +60,8 @@ def find(batch: Any) -> BatchParts | None:
         tokens = next(_arrays(batch), None)
     if tokens is None:
         return None
-    of_rows = tuple(labels.find(batch, int(tokens.shape[0]) if len(tokens.shape) > 1 else 0, _device(tokens)))
+    count = int(tokens.shape[0]) if labelled and len(tokens.shape) > 1 else 0
+    of_rows = tuple(labels.find(batch, count, _device(tokens))) if count else ()
     wanted = next((named[name] for name in LABELS if _is_array(named.get(name))), None)
     mask = next((named[name] for name in MASK if _is_array(named.get(name))), None)
     rows = _as_rows(_local(tokens))

@@ -57,8 +57,10 @@ def host_mark(labels: Sequence[Any]) -> int:
     mark, bits = 0, 0.0
     for one in labels:
         array = (fingerprints.host_array(one) if is_tensor(one) else one).reshape(1, -1)[:, :_ROWS]
-        _, counts = numpy.unique(array, return_counts=True)
-        bits = max(bits, _bits(float(numpy.square(counts, dtype=numpy.float64).sum()), array.shape[1]))
+        ordered = numpy.sort(array[0])
+        ends = numpy.flatnonzero(ordered[1:] != ordered[:-1])
+        counts = numpy.diff(ends, prepend=-1, append=len(ordered) - 1)
+        bits = max(bits, _bits(float((counts * counts).sum()), len(ordered)))
         mark = fingerprints.combine(fingerprints.host_sums(array), array.shape[1])[0] ^ (mark << 1)
     return _told(mark, bits)
 

@@ -266,7 +266,8 @@ class AddedWhole(WatchRule):
     looks or more). In each of the first evaluations, four or more, the logged loss is k times the evaluation's, to
     within three tenths of k's power, and in the first to within a fifth where the loss is of another make: each
     micro-batch's loss is as large as a whole one. Losses of two kinds are not compared; nor is one that a scaler
-    multiplies, or whose gradients clipping divides by k, or that may be multiplied by the number of ranks.
+    multiplies, or whose gradients clipping divides by k, or that may be multiplied by the number of ranks. Where the
+    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
 
     What to do: `loss = loss / k` before `backward()`.
     """
@@ -312,6 +313,7 @@ class AddedWhole(WatchRule):
             yield self.finding(
                 0, f"The losses of {parts:.0f} micro-batches are added, none of them is divided, and what is logged is "
                 f"{times:.3g} times the evaluation's loss.", found=place[0], segment=place[2], confidence=0.8,
+                severity="info" if summed_by_choice(history) else self.severity,
                 causes=[f"gradient accumulation scaled wrongly: divided not at all by {parts:.0f}"],
                 remedies=[f"Divide the loss by {parts:.0f} before `backward()`."],
                 evidence={"times": rounded(times), "standing": True},

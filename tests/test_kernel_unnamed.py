@@ -155,6 +155,7 @@ def test_only_a_name_that_says_nothing_of_another_measure_may_be_a_loss(name: st
 @pytest.mark.parametrize(
     ("name", "loss", "may"),
     [("review/loss", "fit/loss", True), ("loss/review", "loss/fit", True), ("aux/loss", "train/loss", False),
+     ("bits/heldout", "bits/train", True), ("acc/heldout", "bits/train", False), ("bits/herb", "bits/train", False),
      ("d/loss", "g/loss", False), ("epoch/loss", "batch/loss", False), ("loss", "fit/loss", False),
      ("fit/loss", "fit/loss", False), ("review/norm", "fit/norm", False)],
 )  # fmt: skip

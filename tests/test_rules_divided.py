@@ -237,12 +237,19 @@ WHOLE = {"losses_given": 4.0, "backwards": 4.0, "passes": 4.0, "only_multiplied"
         ({}, {}, 4 * 4**-0.5, False),
         ({}, {}, 1.0, False),  # one of the numbers is one over the number of passes
         ({"only_multiplied": 0.0}, {}, 4.0, False),  # it is divided, and another loss than the evaluation's
-        ({"only_multiplied": None}, {}, 4.0, False),
+        ({"only_multiplied": None}, {}, 4.0, False),  # nothing is known of its graph
+        ({"only_multiplied": None, "loss_terms": 1.0}, {}, 4.0, True),  # one term of another make
+        ({"only_multiplied": None, "loss_terms": 1.0}, {}, 4 * 1.21, False),  # not as large at first
+        ({"only_multiplied": None, "loss_terms": 1.0, "loss_undivided": 1.0}, {}, 4.0, False),  # see `loss_weight`
+        ({"only_multiplied": None, "loss_terms": 2.0}, {}, 4.0, False),
+        ({"only_multiplied": 0.0, "loss_weight": 0.7}, {}, 4.0, True),  # the right ones weigh less, as in a focal one
+        ({"loss_weight": 0.49}, {}, 4.0, False),
         ({"backwards": 2.0}, {}, 4.0, False),
         ({"passes": 8.0}, {}, 4.0, False),
         ({"clip_coefficient": 0.25}, {}, 4.0, False),
         ({"loss_weight": 1.0}, {}, 4.0, False),  # see `loss_weight`
         ({}, {"accum_steps": 3}, 4.0, False),
+        ({}, {"loss_reduction": "sum"}, 4.0, False),
         ({}, {"accum_steps": 1}, 4.0, False),  # losses of several tasks, each of which has a pass
     ],
 )

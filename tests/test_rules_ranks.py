@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
-from barograph.doctor.rules.ranks.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, SameBatch, StragglerRank
+from barograph.doctor.rules.ranks.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, StragglerRank
+from barograph.doctor.rules.ranks.shares import SameBatch
 from barograph.doctor.rules.ranks.summed import SummedOverRanks
 
 
@@ -117,6 +118,18 @@ def test_a_rank_behind_another_one_warns_where_that_is_so_in_eight_steps() -> No
     assert not findings([SameBatch()], {}, events=others)
 
 
+def test_rows_with_the_same_labels_on_all_ranks_warn_unless_examples_are_repeated_on_purpose() -> None:
+    events = [said(step, same_labels=[[0, 1]], same_labels_for=step + 1) for step in range(20)]
+    (one,) = findings([SameBatch()], {}, events=events).values()
+    assert (one.severity, one.found) == ("warning", 7) and "labels" in one.message
+    assert not findings([SameBatch()], {}, events=events[:7])
+    for config in ({"parallel.tensor_parallel_size": 2}, {"repeated_aug": True}, {"data.n_views": 2}):
+        assert not findings([SameBatch()], {}, events=events, facts={"config": config})
+    assert findings([SameBatch()], {}, events=events, facts={"config": {"repeated_aug": False, "reviews": 3}})
+    rewards = {"train/reward": (numpy.arange(20), numpy.ones(20))}
+    assert not findings([SameBatch()], rewards, events=events)
+
+
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> None:
@@ -129,6 +142,7 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
         {"absent": [3]},
         {"same_batch": [[0, 1]]},
         {"batch_behind": [[1, 0, 2]]},
+        {"same_labels": [[0, 1]], "same_labels_for": 9},
         {"step_ms": {}},
         {},
     )

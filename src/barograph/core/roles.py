@@ -184,6 +184,8 @@ _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nl
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
+_OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
+_OF_DATA_ASIDE = re.compile(HELD_OUT)
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
@@ -315,9 +317,16 @@ def is_unnamed_evaluation(name: str) -> bool:
 
 @lru_cache(maxsize=1 << 14)
 def is_loss_of_other_data(name: str, loss: str) -> bool:
-    """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`."""
+    """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`, or, where
+    the data are named, whatever the loss is: `bits/heldout` beside `bits/train`."""
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
-    if len(parts) != 2 or len(ours) != 2 or not plays("loss", name):
+    if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):
+        return _OF_DATA_ASIDE.fullmatch(parts[-1]) is not None or (len(parts) == 2 and _is_of_data(parts, ours, name))
+    return len(parts) == len(ours) == 2 and _is_of_data(parts, ours, name)
+
+
+def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
+    if not plays("loss", name):
         return False
     (word, ours_word) = (
         (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
@@ -339,7 +348,8 @@ def is_loss_by_word(name: str, loss: str) -> bool:
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
-    return parts[-1] == ours[-1] or plays("loss", name) or _OBJECTIVE.fullmatch(parts[-1]) is not None
+    told = plays("loss", name) or parts[-1] == "loss"  # `retrieval/loss` has "eval" in it
+    return parts[-1] == ours[-1] or told or _OBJECTIVE.fullmatch(parts[-1]) is not None
 
 
 @lru_cache(maxsize=1 << 14)

@@ -46,9 +46,12 @@ _RISES = 2.0  # from the first to the second row, at most
 _WRONG = 64.0  # times the training's loss, and from row to row, of a loss by its word where the watch saw evaluations
 _SLACK = 3  # steps: a watch that rests looks some later
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
-SEEN = "model/evaluated_rows"  # of an evaluation's passes, at the step behind them
-_SUMS = ("model/square_weight", "model/backwards", "model/loss_adds")  # see `_added_up`
-_ADDED, _WHOLE = 8, 2e-3  # squared differences, at least; off a whole number
+SEEN = ("model/evaluated_rows", "model/evaluated_steps")  # of an evaluation's passes, at the step behind them
+_SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
+_WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of cross-entropies, how many are added up
+    "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum",
+)  # fmt: skip
+_ADDED, _WHOLE = 8, 2e-3  # of them, at least; off a whole number, of squares
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
@@ -141,8 +144,9 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
     that may be one when more rows have come."""
     pending: list[One] = []
     found = []
+    seen = next((channels[name] for name in SEEN if name in channels), None)
     for name in may_be_evaluation(channels, loss.name):
-        channel, of_data, seen = channels[name], is_unnamed_evaluation(name), channels.get(SEEN)
+        channel, of_data = channels[name], is_unnamed_evaluation(name)
         two = _first_two(channel, loss)
         if two is None:
             if channel.end < _LOOKED:
@@ -166,7 +170,7 @@ def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
     """The series whose rows have to be looked at, to know whether one is an evaluation's loss beside this one of the
     training."""
     told = ((name, _by_its_name(name, loss)) for name in names)
-    seen = SEEN in names
+    seen = any(name in names for name in SEEN)
     return [
         name for name, kind in told
         if kind == _IS or (kind and seen) or (kind == _IS_BESIDE and _has_beside(names, name))
@@ -230,17 +234,20 @@ def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadS
 
 
 def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries) -> float:
-    """How many squared differences the training's loss adds up for each that their mean would be over, as the watch saw
-    it before the first of two rows; 1 where it saw none. An evaluation may have the mean."""
-    series = [channels[name] for name in _SUMS if name in channels and not channels[name].start]
-    firsts = [one.rows(0, 1) for one in series if one.end]
-    if len(firsts) < len(_SUMS):
+    """How many cross-entropies or squared differences the training's loss adds up for each that their mean would be
+    over, as the watch saw it before the first of two rows; 1 where it saw none. An evaluation may have the mean."""
+    series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_SUMS))
+    here = {name: one for name, one in series if one is not None and one.end and not one.start}
+    weighed = next((name for name in _WEIGHTS if name in here), "")
+    if not weighed or not all(name in here for name in _SUMS):
         return 1.0
+    firsts = [here[name].rows(0, 1) for name in (weighed, *_SUMS)]
     (weight, times, adds), came = (float(one.value[0]) for one in firsts), int(firsts[0].step[0])
     count = weight * max(1.0, times)
     whole = _ADDED <= count < math.inf and abs(count / round(count) - 1) < _WHOLE
+    whole = whole or (weighed == _WEIGHTS[0] and _ADDED <= count < math.inf)  # rows may differ in length
     before = came <= int(loss.rows().step[len(two[0][2]) - 1])
-    return float(round(count)) if before and whole and adds == 1 else 1.0
+    return count if before and whole and adds == 1 else 1.0
 
 
 def _distance(

@@ -100,7 +100,7 @@ def losses_by_name(names: Iterable[str]) -> RunLosses:
 def last_leave_open(names: tuple[str, ...]) -> bool:
     """Whether the run may tell more than the names of its last values, which lack what the watch records."""
     named = losses_by_name(names)
-    known = (*names, SEEN)
+    known = (*names, *SEEN)
     return named.loss is None or (named.evaluation is None and _may_be_evaluation(known, named))
 
 

@@ -300,6 +300,7 @@ class RunRanks:
         watch = self._data.watching
         if watch is not None and watch.last_step == step:
             about.setdefault("fingerprint", watch.last_fingerprint)
+            about.setdefault("labels", watch.last_labels)
         if self._copies is not None:
             if not self.probe.asked:
                 self._copies.restart()

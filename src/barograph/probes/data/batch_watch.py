@@ -69,6 +69,7 @@ class DataWatch:
     ):
         self.tokens_seen = 0
         self.last_fingerprint: int | None = None  # of the batch read last
+        self.last_labels = 0  # what tells the labels of its rows; 0 where nothing does
         self.last_step: int | None = None  # its step
         self.repeats = 0  # batches that came again within an epoch
         self._run = run
@@ -107,7 +108,7 @@ class DataWatch:
         """
         try:
             step = self._run.current_step if step is None else int(step)
-            parts = batches.find(batch)
+            parts = batches.find(batch, labelled=self._run.world_size > 1)
             if parts is None:
                 self._run.warn(
                     f"no token ids were found in a batch ({type(batch).__name__}); give observe the tensor or array "
@@ -221,7 +222,7 @@ class DataWatch:
         if item.epoch is not None:
             self._epoch = int(item.epoch)
         if self._compare:
-            self.last_fingerprint, self.last_step = batch.fingerprint, item.step
+            self.last_fingerprint, self.last_labels, self.last_step = batch.fingerprint, batch.marked, item.step
             self._look_for_repeats(gathered, batch, SeenBatches(item.step, self._epoch, before))
 
     def _look_for_repeats(self, gathered: _Gathered, batch: MeasuredBatch, seen: SeenBatches) -> None:

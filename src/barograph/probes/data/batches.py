@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barograph.core.values import DeviceValues
-from barograph.probes.data import fingerprints
+from barograph.probes.data import fingerprints, labels
 from barograph.probes.memory.storages import is_tensor
 
 TOKENS = ("input_ids", "tokens", "inputs", "input", "ids", "idx", "x")
@@ -27,6 +27,7 @@ class BatchParts(NamedTuple):
     labels: Any = None
     mask: Any = None
     lengths: tuple[int, ...] | None = None  # known from the batch itself: ragged lists
+    of_rows: tuple[Any, ...] = ()  # whole numbers, one a row
 
 
 class MeasuredBatch(NamedTuple):
@@ -40,10 +41,12 @@ class MeasuredBatch(NamedTuple):
     labels: int  # labels there are
     ignored: int  # of them, those that the loss leaves out
     is_float: bool  # images and the like: no tokens
+    marked: int = 0  # what tells the labels of its rows; 0 where nothing does
 
 
-def find(batch: Any) -> BatchParts | None:
-    """The arrays in a batch, or None where there are none. The first array found is taken for the tokens."""
+def find(batch: Any, labelled: bool = False) -> BatchParts | None:
+    """The arrays in a batch, or None where there are none. The first array found is taken for the tokens. labelled:
+    whether labels of rows are looked for, which other ranks may have as well."""
     named: dict[str, Any] = {}
     if isinstance(batch, Mapping):
         named = {str(name).lower(): value for name, value in batch.items()}
@@ -57,14 +60,16 @@ def find(batch: Any) -> BatchParts | None:
         tokens = next(_arrays(batch), None)
     if tokens is None:
         return None
-    labels = next((named[name] for name in LABELS if _is_array(named.get(name))), None)
+    count = int(tokens.shape[0]) if labelled and len(tokens.shape) > 1 else 0
+    of_rows = tuple(labels.find(batch, count, _device(tokens))) if count else ()
+    wanted = next((named[name] for name in LABELS if _is_array(named.get(name))), None)
     mask = next((named[name] for name in MASK if _is_array(named.get(name))), None)
     rows = _as_rows(_local(tokens))
     if mask is not None:
         mask = _as_rows(_local(mask))
         if tuple(mask.shape) != tuple(rows.shape):  # a mask of pairs (causal, 4-dimensional) says nothing of padding
             mask = None
-    return BatchParts(rows, None if labels is None else _local(labels), mask)
+    return BatchParts(rows, None if wanted is None else _local(wanted), mask, of_rows=of_rows)
 
 
 def _is_pair(batch: Any) -> bool:
@@ -146,23 +151,22 @@ def measure(
     """Read a batch: at once if it is in host memory, else queued on its device. Fingerprints only to `compare`."""
     home = _device(parts.tokens)
     # what lies elsewhere than the tokens would have to be waited for
-    labels, mask = (None if item is None or _device(item) != home else item for item in (parts.labels, parts.mask))
+    wanted, mask = (None if item is None or _device(item) != home else item for item in (parts.labels, parts.mask))
     if home is not None:
-        return PendingBatch(parts._replace(labels=labels, mask=mask), pad_id, ignore_id, compare)
-    tokens, labels, mask = _host(parts.tokens), _host(labels), _host(mask)
+        return PendingBatch(parts._replace(labels=wanted, mask=mask), pad_id, ignore_id, compare)
+    tokens, wanted, mask = _host(parts.tokens), _host(wanted), _host(mask)
     mark, rows = _no_marks(len(tokens))
     if compare:
         mark, rows = fingerprints.combine(fingerprints.host_sums(tokens), tokens.shape[1])
     lengths, known = _host_lengths(parts, tokens, mask, pad_id)
     is_float = _is_float(parts.tokens)
     ignored = 0
-    if labels is not None:
+    if wanted is not None:
         import numpy
 
-        ignored = int(numpy.count_nonzero(labels == ignore_id))
-    return MeasuredBatch(
-        mark, rows, lengths, tokens.size, known, 0 if labels is None else labels.size, ignored, is_float
-    )
+        ignored = int(numpy.count_nonzero(wanted == ignore_id))
+    counted, marked = 0 if wanted is None else wanted.size, labels.host_mark(parts.of_rows) if compare else 0
+    return MeasuredBatch(mark, rows, lengths, tokens.size, known, counted, ignored, is_float, marked)
 
 
 def _no_marks(rows: int) -> tuple[int, Any]:
@@ -209,11 +213,11 @@ class PendingBatch:
     def __init__(self, parts: BatchParts, pad_id: int | None, ignore_id: int, compare: bool = True):
         import torch
 
-        tokens, labels, mask = parts.tokens, parts.labels, parts.mask
+        tokens, wanted, mask = parts.tokens, parts.labels, parts.mask
         if tokens.dtype in (torch.uint16, torch.uint32, torch.uint64):  # devices can do little with these
             tokens = tokens.to(torch.int64)
         self.rows, self.columns = tokens.shape
-        self.labels = 0 if labels is None else labels.numel()
+        self.labels = 0 if wanted is None else wanted.numel()
         self.is_float = _is_float(tokens)
         self.known = parts.lengths  # before the device is asked
         with torch.no_grad():
@@ -225,13 +229,14 @@ class PendingBatch:
             self.has_lengths = lengths is not None
             if lengths is not None:
                 pieces.append(lengths)
-            if labels is not None:
-                pieces.append((labels == ignore_id).sum().view(1))
+            if wanted is not None:
+                pieces.append((wanted == ignore_id).sum().view(1))
             self._copy = DeviceValues({"all": torch.cat(pieces)})
+        self._marks = labels.on_device(parts.of_rows) if compare else None
 
     def ready(self) -> bool:
         """Whether the copy has arrived; never waits."""
-        return self._copy.ready()
+        return self._copy.ready() and (self._marks is None or self._marks.ready())
 
     def read(self) -> MeasuredBatch:
         """What the batch holds; call it when `ready`."""
@@ -248,9 +253,11 @@ class PendingBatch:
         elif self.has_lengths:
             lengths = values[end : end + self.rows]
         ignored = int(values[-1]) if self.labels else 0
-        is_known = bool(self.known) or self.has_lengths
+        is_known, marked = bool(self.known) or self.has_lengths, 0
+        if self._marks is not None:
+            marked = labels.device_mark(self._marks)
         return MeasuredBatch(
-            mark, rows, lengths, self.rows * self.columns, is_known, self.labels, ignored, self.is_float
+            mark, rows, lengths, self.rows * self.columns, is_known, self.labels, ignored, self.is_float, marked
         )
 
 

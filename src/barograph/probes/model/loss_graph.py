@@ -20,6 +20,7 @@ from typing import Any
 
 from barograph.probes.autograd import setting
 from barograph.probes.model import (
+    added_up,
     contrasts,
     criteria,
     latents,
@@ -41,11 +42,7 @@ _MOST = 64  # nodes that are looked at
 _MOST_ADDED = 24  # nodes between a loss and its terms, at each pass
 _LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
 _GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then each of these
-_SHAPED = {
-    "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
-    "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
-}  # fmt: skip
-_ADDED = _SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
+_ADDED = added_up.SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
 _OF_LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution"})
 _OF_SOME = frozenset({"Stack", "Cat", "Mean", "Diagonal"})  # of averages of their own, and of columns with themselves
@@ -88,7 +85,7 @@ def _all(root: Any) -> dict[str, float]:
     found = (
         written_out.figures(root) | figures(root) | times_alone(root) | objective.figures(root) | criteria.figures(root)
     )
-    found |= latents.figures(root) | pairs.figures(root)
+    found |= latents.figures(root) | pairs.figures(root) | added_up.weighed(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     with contextlib.suppress(Exception):
@@ -169,10 +166,10 @@ def figures(root: Any) -> dict[str, float]:
         found["loss_adds"] = 1.0
     if means and (added := max(map(_added_up, whole), default=0.0)):
         found["sum_beside_mean"] = added
-    sizes = {_elements(term) for term in sums} if plain and not means else set()
+    sizes = {added_up.elements(term) for term in sums} if plain and not means else set()
     if len(sizes) == 1 and all(map(math.isfinite, sizes)):
         found |= {"loss_summed": sizes.pop(), "sums_added": float(len(sums))}
-    classes = {_classes(term) for term in terms}
+    classes = {added_up.classes_of(term) for term in terms}
     if len(terms) <= 2 and len(classes) == 1 and not other and not sums:
         found["loss_classes"] = classes.pop()
     return {name: value for name, value in found.items() if math.isfinite(value)}
@@ -196,8 +193,8 @@ def count_terms(root: Any) -> int:
 
 def _chosen(mean: Any) -> dict[str, float]:
     """Of a mean of some of a row of losses, the ends of whose order are taken."""
-    under = _under(mean)
-    if under is None or _kind(under) not in ("Topk", "Sort") or _each_of(_behind(under)[0]) != 1:
+    under = added_up.under(mean)
+    if under is None or _kind(under) not in ("Topk", "Sort") or added_up.each_of(_behind(under)[0]) != 1:
         return {}
     sizes, count = setting(under, "self_sym_sizes", ()), setting(mean, "self_sym_numel", 0)
     return {"hardest_kept": float(count), "hardest_of": float(sizes[0])} if len(sizes) == 1 and count else {}
@@ -228,18 +225,6 @@ def _by_number(node: Any) -> bool:
     return _kind(node) in _SCALED and not _shape(node) and len(_behind(node)) == 1
 
 
-def _under(node: Any) -> Any:
-    """What is behind a node but for changes of shape; None where that is not one node."""
-    for _ in range(8):
-        behind = _behind(node)
-        if len(behind) != 1:
-            return None
-        node = behind[0]
-        if _kind(node) not in _SHAPED:
-            return node
-    return None
-
-
 def _twice(term: Any) -> float:
     """1 where what a node of a loss does itself is done before it, 2 where its logits are bounded, 3 where they have
     length one; 0 of others."""
@@ -249,8 +234,8 @@ def _twice(term: Any) -> float:
 def _has_length_one(node: Any) -> float:
     """3 where the logits of a cross-entropy of labels were divided by their own length over the classes, and nothing
     multiplies or divides them after that."""
-    loss = _under(node) if _kind(node).startswith("NllLoss") else None
-    logits = _under(loss) if loss is not None and _kind(loss) == "LogSoftmax" else None
+    loss = added_up.under(node) if _kind(node).startswith("NllLoss") else None
+    logits = added_up.under(loss) if loss is not None and _kind(loss) == "LogSoftmax" else None
     sides = _behind(logits) if logits is not None and _kind(logits) == "Div" else ()
     if len(sides) != 2 or not pairs.of_length_one(logits):
         return 0.0
@@ -272,20 +257,20 @@ def _from_last(node: Any, sizes: tuple[int, ...]) -> int:
 
 def _has_it_before(node: Any) -> float:
     """The same of one node: of one tensor, or of both scores of a pair."""
-    wanted, under = _BEFORE.get(_kind(node)), _under(node)
+    wanted, under = _BEFORE.get(_kind(node)), added_up.under(node)
     if _kind(node) == "Sub" and (logits := _normalised(node)) is not None:
         wanted, under = "Softmax", logits
     if under is not None and _kind(under) in _BOUNDED.get(_kind(node), ()):
         return 2.0
     if _kind(node) == "Log" and under is not None and _kind(under) == "Sigmoid":
-        wanted, under = "Sigmoid", _under(under)
+        wanted, under = "Sigmoid", added_up.under(under)
     if wanted is None or under is None:
         return 0.0
     for _ in range(2):
-        moved = _under(under) if _kind(under) in _MOVED else None
+        moved = added_up.under(under) if _kind(under) in _MOVED else None
         under = under if moved is None else moved
     sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
-    pair = [side if _kind(side) not in _SHAPED else _under(side) for side in sides]
+    pair = [side if _kind(side) not in added_up.SHAPED else added_up.under(side) for side in sides]
     both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
     return float(_kind(under) == wanted or both)
 
@@ -295,9 +280,9 @@ def _normalised(node: Any) -> Any:
     distribution that is given logits; None of other differences."""
     sides = _behind(node)
     logits = sides[0] if len(sides) == 2 and _kind(sides[1]) == "Logsumexp" else None
-    if logits is None or _under(sides[1]) not in (logits, _under(logits)):
+    if logits is None or added_up.under(sides[1]) not in (logits, added_up.under(logits)):
         return None
-    return _under(logits) if _kind(logits) in _SHAPED else logits
+    return added_up.under(logits) if _kind(logits) in added_up.SHAPED else logits
 
 
 def _near(term: Any) -> Iterator[Any]:
@@ -308,15 +293,6 @@ def _near(term: Any) -> Iterator[Any]:
         node = waiting.pop(0)
         yield node
         waiting += _behind(node)
-
-
-def _classes(term: Any) -> float:
-    """Of a cross-entropy; NaN of another loss."""
-    under = _under(term) if _kind(term).startswith("NllLoss") else None
-    if under is None or _kind(under) != "LogSoftmax":
-        return math.nan
-    shape, at = under._input_metadata[0].shape, setting(under, "dim")
-    return float(shape[at if at < len(shape) else at - (1 << 64)])
 
 
 def _added_up(term: Any) -> float:
@@ -335,65 +311,6 @@ def _added_up(term: Any) -> float:
     sizes = _shape(under) if of_loss else tuple(setting(term, "self_sym_sizes", ()))
     square = len(sizes) > 1 and sizes[-1] == sizes[-2] and any(_kind(node) in ("Mm", "Bmm") for node in near)
     return float(math.prod(map(int, sizes))) if sizes and not square else 0.0
-
-
-def _elements(term: Any) -> float:
-    """How many cross-entropies or logistic losses a sum adds up; NaN of a sum of anything else."""
-    if _kind(term) != "Sum":
-        return _of_function(term)
-    under = next(iter(_behind(term)), None)
-    each = _each_of(under) if under is not None else math.nan
-    return float(math.prod(setting(term, "self_sym_sizes"))) / each
-
-
-def _of_function(term: Any) -> float:
-    """The same of a function of torch's that adds up."""
-    if not _kind(term).startswith(("NllLoss", "BinaryCrossEntropy")):
-        return math.nan
-    under = _under(term)
-    shape = under._input_metadata[0].shape if under is not None else ()
-    size = float(math.prod(shape)) if shape else math.nan
-    return size / _classes(term) if _kind(term).startswith("NllLoss") else size
-
-
-def _each_of(node: Any, products: int = 3) -> float:
-    """Of how many elements one loss is, among those that are added up: 1, or the classes of targets that are soft; NaN
-    of anything else. Of chances that are multiplied, as by advantages, nothing is said."""
-    picked = False
-    for _ in range(12):
-        name, following = _kind(node), _behind(node)
-        if name == "LogSigmoid" or name.startswith(("NllLoss", "BinaryCrossEntropy")):
-            return 1.0
-        if name == "LogSoftmax":
-            return 1.0 if picked else math.nan
-        if name == "Mul" and len(following) == 2:  # a loss that its own chance weighs
-            some = (_each_of(one, products - 1) for one in following if products)
-            return 1.0 if any(each == 1 for each in some) else math.nan
-        if len(following) != 1:
-            return math.nan
-        if name == "Sum":
-            return 1.0 if _is_soft(following[0]) else math.nan
-        if name == "Mul":
-            return float(_shape(following[0])[-1]) if _is_soft(node) else math.nan
-        if name not in _SHAPED | {"Neg", "Gather"}:
-            return math.nan
-        picked |= name in ("Gather", "Select", "Index")
-        node = following[0]
-    return math.nan
-
-
-def _is_soft(node: Any) -> bool:
-    """Whether a node is the product of targets with the logarithms of chances, of one size."""
-    for _ in range(3):
-        following = _behind(node)
-        if len(following) != 1:
-            return False
-        if _kind(node) == "Mul":
-            return _kind(following[0]) == "LogSoftmax" and _shape(node) == _shape(following[0])
-        if _kind(node) != "Neg":
-            return False
-        node = following[0]
-    return False
 
 
 class LossGraph:

@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 
 CLOSED = 1 << 52  # the step of a rank that has nothing more to say
 LONGEST_QUEUE = 4096  # entries that wait for the other ranks; further ones are dropped
-_HEAD = struct.Struct("15d")
+_HEAD = struct.Struct("16d")
 _HEAD_PLACES = 16
 _ANSWER_PLACES = 8
 _FIRST_PLACES = 64
-_STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS = 0, 1, 2, 3, 6, 9, 11, 13, 14
+_STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS, _LABELS = 0, 1, 2, 3, 6, 9, 11, 13, 14, 15
 _SKEW_FRAMES = 512  # an offset is narrowed down by this many frames, then anew: clocks drift
 _CONNECT_SECONDS = 300.0
 _LEAVE_SECONDS = 20.0  # how long the end of a run waits for a thread that is inside torch
@@ -55,6 +55,7 @@ class ExchangeEntry:
     checksum: float | int | None = None
     checks: int = 0  # what the checksum is of, as `copies` numbers it; 0 for what the loop gave
     watched: bool = False  # the fingerprint is the watch's own
+    labels: int = 0  # what tells the labels of the batch's rows, 52 bits
     arrived: Any = None
     settle: Callable[[ExchangeEntry], None] | None = None  # makes `values` plain once they have arrived
     table: list[list[float]] | None = None  # min, max, sum, min rank, max rank, non-finite, once reduced
@@ -80,6 +81,7 @@ class ExchangeFrame(NamedTuple):
     checksums: list[float | int | None]
     checks: list[int] = []  # noqa: RUF012
     watched: list[bool] = []  # noqa: RUF012
+    labels: list[int] = []  # noqa: RUF012
 
 
 @dataclass(slots=True)
@@ -333,7 +335,7 @@ class Link:
         values = entry.values
         _HEAD.pack_into(
             self._bytes, 0, entry.step, entry.names_hash, len(values), *prints, kind, first, second,
-            *sent, *received, entry.step_ms, entry.wait_ms,
+            *sent, *received, entry.step_ms, entry.wait_ms, float(entry.labels),
         )  # fmt: skip
         if len(values) <= self._places:
             struct.pack_into(f"{len(values)}d", self._bytes, 8 * _HEAD_PLACES, *values)
@@ -380,6 +382,7 @@ class Link:
             [_checksum(head[_SUM : _SUM + 3]) if head else None for head in only],
             [max(0, int(head[_SUM]) - 2) if head else 0 for head in only],
             [bool(head and head[_PRINT] > 1) for head in only],
+            [int(head[_LABELS]) if head else 0 for head in only],
         )
 
     def _narrow(self, heads: list[list[float]], gathered: int) -> None:

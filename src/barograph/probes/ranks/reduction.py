@@ -28,6 +28,7 @@ from barograph.probes.ranks.behind import BatchesBehind
 from barograph.probes.ranks.copies import CopiesSeen
 from barograph.probes.ranks.entries import mark, plain_float, settle
 from barograph.probes.ranks.exchange import ExchangeEntry, ExchangeFrame, Link
+from barograph.probes.ranks.labels import SharedLabels
 from barograph.probes.ranks.straggler import StragglerFinding, StragglerWatch
 from barograph.probes.recording import Recording
 
@@ -86,7 +87,7 @@ class Ranks:
         self._step: int | None = None
         self._waited = math.nan
         self._drifted: set[int] = set()
-        self._copies, self._behind = CopiesSeen(), BatchesBehind()
+        self._copies, self._behind, self._labels = CopiesSeen(), BatchesBehind(), SharedLabels()
         self.asked = False  # whether a loop has called `reduce`
         self._before: Link | None = None  # the watches' link, from before that
         self._shown: dict[int, int] = {}  # the first rank's number of each step that watches compare
@@ -103,6 +104,7 @@ class Ranks:
         wait_ms: float | None = None,
         sums: Iterable[str] = (),
         fingerprint: int | None = None,
+        labels: int = 0,
         checksum: Any = None,
         copies: Mapping[str, Any] | None = None,
     ) -> dict[str, Reduced] | None:
@@ -111,8 +113,9 @@ class Ranks:
         values: Python's, NumPy's or torch's numbers; those on a device are copied without waiting.
         step_ms: the step's duration (default: since the last call); wait_ms: how long this rank waited in it.
         sums: names whose sum is recorded too. fingerprint: a number of the batch (64 bits), to find ranks
-        that train on the same one. checksum: a number that ranks with equal parameters share (`checksum`). copies: what
-        a watch of the model says of both, for where the loop says nothing.
+        that train on the same one; labels: one of the labels of its rows (52 bits; 0: not known). checksum: a number
+        that ranks with equal parameters share (`checksum`). copies: what a watch of the model says of both, for where
+        the loop says nothing.
 
         Returns the values of this step with `wait`, in a world of one too; else None, and `last` on rank 0
         holds those that came last.
@@ -137,6 +140,7 @@ class Ranks:
             entry.step_ms = math.nan if step_ms is None else float(step_ms)
             entry.wait_ms = math.nan if wait_ms is None else float(wait_ms)
             mark(entry, fingerprint, checksum, copies or {})
+            entry.labels = labels
             link.send(entry)
             self._own(step, entry)
             if not self.wait:
@@ -194,6 +198,7 @@ class Ranks:
             self._before = self._link
         self._current, self._link, self._met_asked = group, None, self.asked
         self.straggler, self._copies, self._behind = StragglerWatch(), CopiesSeen(), BatchesBehind()
+        self._labels = SharedLabels()
         world = int(distributed.get_world_size(group))
         if world > 1 and distributed.get_rank(group) >= 0:
             about = {
@@ -370,6 +375,9 @@ class Ranks:
                 groups.setdefault(fingerprint, []).append(link.ranks[rank])
         if behind := self._behind.see(frame.step, frame.fingerprints, link.ranks):
             fields["batch_behind"] = behind
+        alike, steps = self._labels.see(frame.labels, link.ranks) if frame.labels else ([], 0)
+        if alike:
+            fields |= {"same_labels": alike, "same_labels_for": steps}
         same = [ranks for ranks in groups.values() if len(ranks) > 1]
         if same:
             fields["same_batch"] = same

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
@@ -17,6 +17,7 @@ from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.given import side_by_side, until
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -166,11 +167,10 @@ class LossDivided(WatchRule):
         given, loss = history.channel("model/loss_given"), history.role("loss")
         if given is None or loss is None or loss.name.startswith("model/"):
             return False
-        (steps, ours), (others, theirs) = (_until(one, place) for one in (given, loss))
-        _, here, there = numpy.intersect1d(steps, others, return_indices=True)
-        if len(here) < self.at["looks"] or not ours[here].all():
+        ours, theirs = side_by_side(given, loss, place)
+        if len(ours) < self.at["looks"] or not ours.all():
             return False
-        return bool((abs(theirs[there] / ours[here] / times - 1) < self.at["same"]).all())
+        return bool((abs(theirs / ours / times - 1) < self.at["same"]).all())
 
     def _is_slow(self, history: RunHistory, loss: Channel, ours: float, place: Place) -> bool:
         """Whether steps are as short as the gradient, and the loss has hardly fallen for it."""
@@ -178,13 +178,6 @@ class LossDivided(WatchRule):
         follows = came_by(history.channel("model/rate_sum"), place[1])
         begun = place[0] - began >= self.at["begun"] and began <= _START
         return bool(follows and begun and 0 < self.at["slow"] * first <= ours)
-
-
-def _until(channel: Channel, place: Place) -> tuple[Any, Any]:
-    """Steps and values of a launch up to a moment."""
-    rows = channel.rows()
-    here = (rows.segment == place[2]) & (rows.time <= place[1])
-    return rows.step[here], rows.value[here]
 
 
 class DividedTwice(WatchRule):
@@ -264,20 +257,24 @@ class DividedTwice(WatchRule):
 class AddedWhole(WatchRule):
     """The losses of a step's micro-batches are added whole, by the size of the evaluation's.
 
-    Where the graph or the gradient of a loss shows that nothing divides it, `loss_weight` says so. Of a mean that
-    numbers multiply and none divides (`model/only_multiplied`), as by a weight of 1, both leave it open: one of the
-    numbers may be one over the number of micro-batches. The configuration says that k are accumulated, four at least,
-    a step has k forward and backward passes in one process, and what is logged is what they were called with, added up
-    (within 0.2%, in three looks or more). In each of the first evaluations, four or more, the logged loss is k times
-    the evaluation's, to within three tenths of k's power: each micro-batch's loss is as large as a whole one. Losses of
-    two kinds are not compared; nor is one that a scaler multiplies, or whose gradients clipping divides by k.
+    Where the graph or the gradient of a loss shows that nothing divides it, `loss_weight` says so. Of others both leave
+    it open: of a mean that numbers multiply and none divides (`model/only_multiplied`), as by a weight of 1, one of the
+    numbers may be one over the number of micro-batches; of a loss whose rows have weights of their own, as a focal
+    one, the weight of a cross-entropy in each pass (`model/loss_weight`) changes, and is half or more in the median; of
+    one term of another make nothing is known. The configuration says that k are accumulated, four at least, a step has
+    k forward and backward passes, and what is logged is what they were called with, added up (within 0.2%, in three
+    looks or more). In each of the first evaluations, four or more, the logged loss is k times the evaluation's, to
+    within three tenths of k's power, and in the first to within a fifth where the loss is of another make: each
+    micro-batch's loss is as large as a whole one. Losses of two kinds are not compared; nor is one that a scaler
+    multiplies, or whose gradients clipping divides by k, or that may be multiplied by the number of ranks. Where the
+    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
 
     What to do: `loss = loss / k` before `backward()`.
     """
 
     name, family, kind, severity = "added_whole", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/only_multiplied", "=model/loss_given", "loss", "eval_loss")
+    needs = ("=model/loss_given", "loss", "eval_loss")
     least = 4
     about = "The losses of a step's micro-batches are added whole."
     thresholds: ClassVar = {
@@ -286,6 +283,8 @@ class AddedWhole(WatchRule):
         "same": (0.002, "of their sum, what is logged; ours"),
         "evaluations": (4.0, "the first ones; ours"),
         "alike": (0.3, "of the logarithm of k: of the training's loss over k, and the evaluation's; ours"),
+        "first": (0.2, "of the first of these, where the loss is of another make; ours"),
+        "half": (0.5, "of its mean: a pass's loss, in the median of its weights; ours"),
         "rows": (8.0, "of the training's loss before an evaluation; ours"),
     }
 
@@ -314,6 +313,7 @@ class AddedWhole(WatchRule):
             yield self.finding(
                 0, f"The losses of {parts:.0f} micro-batches are added, none of them is divided, and what is logged is "
                 f"{times:.3g} times the evaluation's loss.", found=place[0], segment=place[2], confidence=0.8,
+                severity="info" if summed_by_choice(history) else self.severity,
                 causes=[f"gradient accumulation scaled wrongly: divided not at all by {parts:.0f}"],
                 remedies=[f"Divide the loss by {parts:.0f} before `backward()`."],
                 evidence={"times": rounded(times), "standing": True},
@@ -321,19 +321,34 @@ class AddedWhole(WatchRule):
 
     def _added(self, history: RunHistory, loss: Channel, parts: float, place: Place) -> bool:
         """Whether passes are added whose losses nothing divides, as far as the graph shows, and that sum is logged."""
-        names = ("losses_given", "backwards", "passes", "only_multiplied", "clip_coefficient")
-        *passes, multiplied, clipped = (watched(history, name, place) for name in names)
+        *passes, clipped = (
+            watched(history, name, place) for name in ("losses_given", "backwards", "passes", "clip_coefficient")
+        )
         given, other = history.channel("model/loss_given"), history.role("eval_loss")
-        weighed = came_by(history.channel("model/loss_weight"), place[1]) or scaled_loss(history, place[1])
-        alone = (history.facts.get("world_size") or 1) == 1 and not weighed and loss.began[0] <= _START
-        if not (alone and multiplied == 1 and passes == [parts] * 3 and given is not None) or (
+        world = history.facts.get("world_size") or 1
+        alone = world == 1 or abs(math.log(world / parts)) > self.at["half"]
+        usable = alone and not scaled_loss(history, place[1]) and loss.began[0] <= _START and passes == [parts] * 3
+        if not (usable and given is not None and self._undivided(history, place)) or (
             abs(clipped * parts - 1) < self.at["same"] or other is None or is_of_other_kind(other.name, loss.name)
         ):
             return False
-        (steps, sums), (others, logged) = (_until(one, place) for one in (given, loss))
-        _, here, there = numpy.intersect1d(steps, others, return_indices=True)
-        off = abs(sums[here] - logged[there]) <= self.at["same"] * abs(logged[there])
-        return len(here) >= self.at["looks"] and bool(off.all())
+        sums, logged = side_by_side(given, loss, place)
+        off = abs(sums - logged) <= self.at["same"] * abs(logged)
+        return len(sums) >= self.at["looks"] and bool(off.all())
+
+    def _undivided(self, history: RunHistory, place: Place) -> bool:
+        """Whether nothing divides the loss of each pass, as far as its gradient or its graph shows."""
+        multiplied, terms = (watched(history, name, place) for name in ("only_multiplied", "loss_terms"))
+        weight = history.channel("model/loss_weight")
+        weights = until(weight, place)[1] if weight is not None else ()
+        if len(weights):
+            whole = float(numpy.median(weights))
+            return whole >= self.at["half"] and abs(whole - 1) > self.at["same"]  # else `loss_weight` says it
+        if watched(history, "loss_undivided", place) == 1:
+            return False  # so it does here
+        if multiplied == multiplied:
+            return multiplied == 1
+        return terms == 1 and abs(self._ratios[0] - 1) <= self.at["first"]
 
 
 RULES = (LossDivided, DividedTwice, AddedWhole)

@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, is_past, known
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+
+
+def until(channel: Channel, place: tuple[int, int, int]) -> tuple[Any, Any]:
+    """Steps and values of a launch up to a moment. place: a step, the moment, the launch."""
+    rows = channel.rows()
+    here = (rows.segment == place[2]) & (rows.time <= place[1])
+    return rows.step[here], rows.value[here]
+
+
+def side_by_side(given: Channel, loss: Channel, place: tuple[int, int, int]) -> tuple[Any, Any]:
+    """What the backward passes were called with and what is logged, of the steps up to a moment that have both."""
+    (steps, ours), (others, theirs) = (until(one, place) for one in (given, loss))
+    _, here, there = numpy.intersect1d(steps, others, return_indices=True)
+    return ours[here], theirs[there]
 
 
 class Given(NamedTuple):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-class _EventRule(Rule):
+class EventRule(Rule):
     """Takes each event of one kind once."""
 
     event = ""
@@ -42,12 +42,12 @@ class _EventRule(Rule):
         raise NotImplementedError
 
 
-def _ranks(some: Iterable[Any]) -> str:
+def ranks_named(some: Iterable[Any]) -> str:
     names = [str(item) for item in some]
     return f"rank{'s' if len(names) > 1 else ''} {shown(names, 8)}"
 
 
-class StragglerRank(_EventRule):
+class StragglerRank(EventRule):
     """One rank is slower than the others, and they wait for it.
 
     In a synchronous training all steps take equally long, so the slow rank is the one that waits least: its own work,
@@ -136,7 +136,7 @@ def _at_steps(channel: Channel | None, event: Record, count: int) -> numpy.ndarr
     return values
 
 
-class RanksDrifted(_EventRule):
+class RanksDrifted(EventRule):
     """Values that should be equal on all ranks differ.
 
     Parameters of data-parallel ranks are equal to the bit after every step. A checksum that differs is
@@ -236,7 +236,7 @@ class RanksDrifted(_EventRule):
         away = event.fields["apart"]
         since, count = int(event.fields["apart_since"]), history.facts.get("world_size")
         everyone = not isinstance(count, int) or len(away) >= count
-        which = "The ranks' weights" if everyone else f"The weights of {_ranks(away)}"
+        which = "The ranks' weights" if everyone else f"The weights of {ranks_named(away)}"
         passes, (apart, reduced) = history.channel("model/backwards"), _CAUSES
         parts = passes is not None and passes.last > 1
         return self.finding(
@@ -261,7 +261,7 @@ class RanksDrifted(_EventRule):
         self._ranks = list(away)
         others = history.facts.get("world_size")
         everyone = isinstance(others, int) and len(self._ranks) >= others
-        which = f"Parameters of {_ranks(self._ranks)} differ" + (
+        which = f"Parameters of {ranks_named(self._ranks)} differ" + (
             " from one another" if everyone else " from the other ranks'"
         )
         self._drift = self.finding(
@@ -385,7 +385,7 @@ class RankNonFinite(Rule):
         )  # fmt: skip
 
 
-class MissingRank(_EventRule):
+class MissingRank(EventRule):
     """A rank has stopped sending values, or ranks have left.
 
     A rank without values in 16 steps in a row is a warning. A process group that was created again with fewer ranks is
@@ -432,60 +432,4 @@ class MissingRank(_EventRule):
             del self._away[rank]
 
 
-class SameBatch(_EventRule):
-    """Data-parallel ranks train on the same batch.
-
-    Equal fingerprints in eight steps warn: the sampler was not given each rank's number, and work is done twice. So
-    does a batch that another rank had before, by one number of steps up to 16, in eight steps: both read one share.
-    Where the configuration says that ranks split one model (tensor, pipeline, context or sequence parallelism) equal
-    batches are right.
-    """
-
-    name, family, kind, severity = "same_batch", "ranks", "repeated_data", "warning"
-    needs = ("!ranks",)
-    about = "Data-parallel ranks train on the same batch."
-    thresholds: ClassVar = {"steps": (8.0, "ours")}
-    event = "ranks"
-    causes = ("same data on all ranks: the sampler is not given each rank's number, or all have one seed",)
-    remedies = ("use a DistributedSampler, or give the loader `rank` and `world_size`",)
-
-    def reset(self) -> None:
-        super().reset()
-        self._steps: list[int] = []
-        self._behind: dict[tuple[int, ...], list[int]] = {}  # steps, by who is behind whom, and how far
-        self._said = False
-
-    def take(self, history: RunHistory, event: Record) -> Iterator[Finding]:
-        same, behind = event.fields.get("same_batch"), event.fields.get("batch_behind")
-        if self._said or not (same or behind) or splits_model(history):
-            return
-        yield from self._late(event, behind or ())
-        if not same or self._said:
-            return
-        self._steps.append(event.step)
-        if len(self._steps) < self.at["steps"]:
-            return
-        self._said = True
-        yield self.finding(
-            self._steps[0], f"{_ranks(same[0]).capitalize()} train on the same batches.", found=event.step,
-            evidence={"ranks": list(same[0])[:64]}, confidence=0.7,
-            )  # fmt: skip
-
-    def _late(self, event: Record, behind: Iterable[Iterable[int]]) -> Iterator[Finding]:
-        """Ranks whose batches others had before."""
-        for rank, other, late in behind:
-            steps = self._behind.setdefault((rank, other, late), [])
-            steps.append(event.step)
-            if len(steps) >= self.at["steps"] and not self._said:
-                self._said = True
-                yield self.finding(
-                    steps[0], f"Rank {rank} trains on the batches that rank {other} had "
-                    f"{'one step' if late == 1 else f'{late} steps'} before.", found=event.step,
-                    evidence={"ranks": [rank, other], "steps": late}, confidence=0.8, causes=[_ONE_SHARE],
-                )  # fmt: skip
-
-
-_ONE_SHARE = "same data on all ranks: they read one share of it, one some steps behind the other"
-
-
-RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank, SameBatch)
+RULES = (StragglerRank, RanksDrifted, RankNonFinite, MissingRank)

@@ -1,0 +1,91 @@
+"""A sum of losses that have weights, which nothing divides by these.
+
+In:   what the watch saw in the graph of a loss; the losses of training and evaluation.
+Out:  findings of `WeightsUndivided`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.core.roles import is_of_other_kind
+from barograph.doctor.kernel.cursor import summed_by_choice, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.given import side_by_side
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class WeightsUndivided(WatchRule):
+    """Losses that have weights are added up, and their sum is not divided by the sum of the weights.
+
+    The graph of the loss shows that it is nothing but a sum of 32 cross-entropies or logistic losses or more, each
+    times a weight or a mask of its own (`model/weighed_sum`). What divides it is gone by the time it is looked at: so
+    the training's loss, which is what the backward passes were called with (`model/loss_given`, within 0.2%), has to be
+    from a quarter as many times the evaluation's as there are losses to four times as many, in each of the first three
+    evaluations; and how many times it is changes by no more than a factor of two from one to the next: the evaluation
+    has a mean, and the training a sum. Where the sum is divided by the weights' own, or weights add up to one, both are
+    alike. Nothing is said of losses of two kinds, nor where rewards are logged: there weights are advantages. Where the
+    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+
+    What to do: `(weights * losses).sum() / weights.sum()`.
+    """
+
+    name, family, kind, severity = "weights_undivided", "loss", "exploding", "warning"
+    proves = "training"
+    needs = ("=model/weighed_sum", "loss", "eval_loss")
+    least = 3
+    about = "Losses that have weights are added up, and not divided by the weights' sum."
+    thresholds: ClassVar = {
+        "losses": (32.0, "that are added up; ours"),
+        "weight": (4.0, "the mean weight at most, or one over it at least, as losses have it; ours"),
+        "alike": (2.0, "times: from one evaluation to the next; ours"),
+        "evaluations": (3.0, "the first ones; ours"),
+        "same": (0.002, "of what the passes were called with, what is logged; ours"),
+    }
+    causes = ("loss summed: losses that have weights are not divided by the sum of the weights",)
+    remedies = ("divide the sum by that of the weights: `(weights * losses).sum() / weights.sum()`",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def begin(self) -> None:
+        self._over, self._times = False, list[float]()
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        loss, evaluation, count = history.role("loss"), self.channel(history), watched(history, "weighed_sum", place)
+        if self._over or loss is None or evaluation is None:
+            return
+        times = usual(loss, place[0] - 1, *place[1:], 16) / value if value > 0 else math.nan
+        near = max(times, self._times[-1]) <= self.at["alike"] * min(times, self._times[-1]) if self._times else True
+        within = count >= self.at["losses"] and 1 / self.at["weight"] <= times / count <= self.at["weight"]
+        self._over = not (near and within) or is_of_other_kind(evaluation.name, loss.name)
+        self._times.append(times)
+        if self._over or len(self._times) < self.at["evaluations"]:
+            return
+        self._over = True
+        if not self._is_given(history, loss, place) or history.role("reward") is not None or not self.first(place[2]):
+            return
+        chosen = summed_by_choice(history)
+        yield self.finding(
+            0, f"{count:.0f} losses, each with a weight of its own, are added up and not divided by the weights: what "
+            f"is logged is {times:.3g} times the evaluation's loss.", found=place[0], segment=place[2],
+            severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
+            evidence={"losses": count, "times": rounded(times), "standing": True},
+        )  # fmt: skip
+
+    def _is_given(self, history: RunHistory, loss: Channel, place: Place) -> bool:
+        """Whether the loss that is logged is the one that is differentiated, as far as both have the same steps."""
+        given = history.channel("model/loss_given")
+        if given is None:
+            return False
+        ours, logged = side_by_side(given, loss, place)
+        return len(ours) > 0 and bool((abs(ours - logged) <= self.at["same"] * abs(logged)).all())
+
+
+RULES = (WeightsUndivided,)

@@ -1,0 +1,118 @@
+"""What a sum adds up: cross-entropies or logistic losses, told from autograd's graph of a loss.
+
+In:   nodes of the graph.
+Out:  how many they are; figures of a sum whose rows have weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from barograph.probes.autograd import setting
+from barograph.probes.model.objective import behind, kind, shape
+
+SHAPED = {
+    "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
+    "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
+}  # fmt: skip
+_ENTROPIES = ("NllLoss", "BinaryCrossEntropy")
+
+
+def under(node: Any) -> Any:
+    """What is behind a node but for changes of shape; None where that is not one node."""
+    for _ in range(8):
+        following = behind(node)
+        if len(following) != 1:
+            return None
+        node = following[0]
+        if kind(node) not in SHAPED:
+            return node
+    return None
+
+
+def classes_of(term: Any) -> float:
+    """Of a cross-entropy; NaN of another loss."""
+    inner = under(term) if kind(term).startswith("NllLoss") else None
+    if inner is None or kind(inner) != "LogSoftmax":
+        return math.nan
+    sizes, at = inner._input_metadata[0].shape, setting(inner, "dim")
+    return float(sizes[at if at < len(sizes) else at - (1 << 64)])
+
+
+def elements(term: Any) -> float:
+    """How many cross-entropies or logistic losses a sum adds up; NaN of a sum of anything else."""
+    if kind(term) != "Sum":
+        return _of_function(term)
+    inner = next(iter(behind(term)), None)
+    each = each_of(inner) if inner is not None else math.nan
+    return float(math.prod(setting(term, "self_sym_sizes"))) / each
+
+
+def weighed(root: Any) -> dict[str, float]:
+    """`weighed_sum`: how many cross-entropies or logistic losses are added up, each times a weight of its own that has
+    no gradient, in a loss that is nothing but this sum. Numbers may multiply or divide it, that of micro-batches or the
+    sum of the weights: the graph does not know them."""
+    node = root
+    for _ in range(6):
+        if kind(node) not in SHAPED | {"Neg", "Div", "Mul"} or len(behind(node)) != 1 or shape(node) not in ((), (1,)):
+            break
+        node = behind(node)[0]
+    rows = under(node) if kind(node) == "Sum" else None
+    if rows is not None and kind(rows) == "Neg":
+        rows = under(rows)
+    if rows is None or kind(rows) != "Mul" or len(behind(rows)) != 1 or _is_soft(rows):
+        return {}
+    each = behind(rows)[0]
+    whole = shape(each) == shape(rows) and each_of(each) == 1.0
+    return {"weighed_sum": float(math.prod(shape(rows)))} if whole else {}
+
+
+def _of_function(term: Any) -> float:
+    """The same as `elements` of a function of torch's that adds up."""
+    if not kind(term).startswith(_ENTROPIES):
+        return math.nan
+    inner = under(term)
+    sizes = inner._input_metadata[0].shape if inner is not None else ()
+    size = float(math.prod(sizes)) if sizes else math.nan
+    return size / classes_of(term) if kind(term).startswith("NllLoss") else size
+
+
+def each_of(node: Any, products: int = 3) -> float:
+    """Of how many elements one loss is, among those that are added up: 1, or the classes of targets that are soft; NaN
+    of anything else. Of chances that are multiplied, as by advantages, nothing is said."""
+    picked = False
+    for _ in range(12):
+        name, following = kind(node), behind(node)
+        if name == "LogSigmoid" or name.startswith(_ENTROPIES):
+            return 1.0
+        if name == "LogSoftmax":
+            return 1.0 if picked else math.nan
+        if name == "Mul" and len(following) == 2:  # a loss that its own chance weighs
+            some = (each_of(one, products - 1) for one in following if products)
+            return 1.0 if any(each == 1 for each in some) else math.nan
+        if len(following) != 1:
+            return math.nan
+        if name == "Sum":
+            return 1.0 if _is_soft(following[0]) else math.nan
+        if name == "Mul":
+            return float(shape(following[0])[-1]) if _is_soft(node) else math.nan
+        if name not in SHAPED | {"Neg", "Gather"}:
+            return math.nan
+        picked |= name in ("Gather", "Select", "Index")
+        node = following[0]
+    return math.nan
+
+
+def _is_soft(node: Any) -> bool:
+    """Whether a node is the product of targets with the logarithms of chances, of one size."""
+    for _ in range(3):
+        following = behind(node)
+        if len(following) != 1:
+            return False
+        if kind(node) == "Mul":
+            return kind(following[0]) == "LogSoftmax" and shape(node) == shape(following[0])
+        if kind(node) != "Neg":
+            return False
+        node = following[0]
+    return False

@@ -1,0 +1,78 @@
+"""Losses that have weights are added up, and not divided by the weights' sum: in the graph, and by what is logged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_rules_divided import LOOKS, looked
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+
+from barograph.probes.model.added_up import weighed  # noqa: E402
+
+GOALS, WEIGHTS = torch.arange(40) % 5, torch.rand(40, generator=torch.Generator().manual_seed(1))
+SOFT = torch.rand(40, 5).softmax(1)
+
+
+def each(x: Any) -> Any:
+    return functional.cross_entropy(x, GOALS, reduction="none")
+
+
+LOSSES: dict[str, tuple[Any, float]] = {
+    "summed": (lambda x: (WEIGHTS * each(x)).sum(), 40.0),
+    "over parts": (lambda x: (WEIGHTS * each(x)).sum() / 2, 40.0),
+    "over their sum": (lambda x: (WEIGHTS * each(x)).sum() / WEIGHTS.sum(), 40.0),  # the graph does not know it
+    "masked": (lambda x: (each(x) * (GOALS > 0)).sum(), 40.0),
+    "logistic": (lambda x: (functional.logsigmoid(x) * WEIGHTS[:, None]).neg().sum(), 200.0),
+    "by hand": (lambda x: -(x.log_softmax(1).gather(1, GOALS[:, None])[:, 0] * WEIGHTS).sum(), 40.0),
+    "shares": (lambda x: (each(x) * WEIGHTS / WEIGHTS.sum()).sum(), 0.0),
+    "mean": (lambda x: (WEIGHTS * each(x)).mean(), 0.0),
+    "plain sum": (lambda x: each(x).sum(), 0.0),
+    "soft targets": (lambda x: -(x.log_softmax(1) * SOFT).sum(), 0.0),
+    "squares": (lambda x: (WEIGHTS[:, None] * (x - SOFT) ** 2).sum(), 0.0),
+    "beside another": (lambda x: (WEIGHTS * each(x)).sum() + x.mean(), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_sum_of_losses_that_have_weights_is_in_the_graph(name: str) -> None:
+    made, count = LOSSES[name]
+    assert weighed(made(torch.randn(40, 5, requires_grad=True)).grad_fn).get("weighed_sum", 0.0) == count
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("figures", "times", "given", "config", "told"),
+    [
+        ({"weighed_sum": 64.0}, 32.0, 1.0, {}, True),
+        ({"weighed_sum": 64.0}, 180.0, 1.0, {}, True),  # weights of nearly four
+        ({"weighed_sum": 64.0}, 16.5, 1.0, {}, True),
+        ({"weighed_sum": 64.0}, 12.5, 1.0, {}, False),
+        ({"weighed_sum": 64.0}, 290.0, 1.0, {}, False),
+        ({"weighed_sum": 64.0}, 1.0, 1.0, {}, False),  # it is divided by the weights, or they add up to one
+        ({"weighed_sum": 31.0}, 31.0, 1.0, {}, False),
+        ({"weighed_sum": 64.0}, 32.0, 0.5, {}, False),  # what is logged is not what is differentiated
+        ({"weighed_sum": 64.0}, 32.0, 1.0, {"loss_reduction": "sum"}, False),
+        ({"loss_adds": 1.0}, 32.0, 1.0, {}, False),
+    ],
+)
+def test_losses_that_have_weights_are_added_up_where_the_evaluation_has_their_mean(
+    figures: dict[str, float], times: float, given: float, config: dict[str, str], told: bool, rows: int
+) -> None:
+    columns = {"loss": every(times * FALLS), "val_loss": (EVALUATIONS, FALLS[EVALUATIONS])} | looked(**figures)
+    columns["model/loss_given"] = (LOOKS, given * times * FALLS[LOOKS])
+    assert ("weights_undivided" in warned(columns, rows, config)) == told
+    columns["train/reward"] = (LOOKS, np.ones(len(LOOKS)))
+    assert "weights_undivided" not in warned(columns, rows, config)
+
+
+def test_what_the_loss_is_beside_the_evaluations_must_not_change() -> None:
+    rising = FALLS * np.geomspace(20, 400, len(FALLS))
+    columns = {"loss": every(rising), "val_loss": (EVALUATIONS, FALLS[EVALUATIONS])} | looked(weighed_sum=64.0)
+    columns["model/loss_given"] = (LOOKS, rising[LOOKS])
+    first = rising[EVALUATIONS[:3]] / FALLS[EVALUATIONS[:3]]
+    assert ("weights_undivided" in warned(columns, ROWS, {})) == bool((first[1:] <= 2 * first[:-1]).all())

@@ -209,6 +209,12 @@ def _beside(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> Te
     return torch.where(found.follows & (inner.sum() >= 8), result, nothing)
 
 
+def masked_beside(tokens: Tensor, gradient: Tensor, found: Softmax) -> Tensor:
+    """The figure of that name, of a text that a model is asked for beside its answer."""
+    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
+    return _beside(tokens[:most, :_TOKENS], *gradient[:most, :_TOKENS].min(-1), found)
+
+
 def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
     alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""

@@ -18,7 +18,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -436,7 +436,8 @@ class MaskedBeside(WatchRule):
 
     Of the places with a target most are before, or behind, a place with one token that is never a target, the mask, and
     few have it themselves: three looks in a row. Labels were shifted as for a decoder, which predicts what comes next;
-    of masked tokens the target is the one at the same place.
+    of masked tokens the target is the one at the same place. So it is of a text that a model is asked for beside its
+    answer (`model/side_masked_beside`), as of words that are to be found beside the match of two towers.
 
     What to do: don't shift the labels of a masked model.
     """
@@ -444,12 +445,15 @@ class MaskedBeside(WatchRule):
     name, family, kind, severity = "masked_beside", "data", "data", "warning"
     proves = "training"
     series = "model/masked_beside"
-    needs = ("=model/masked_beside",)
+    needs = ("=model/masked_beside|=model/side_masked_beside",)
     least = 3
     about = "Targets are beside the tokens that are masked."
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
     causes = ("labels shifted: as for a decoder, in a model that fills in masked tokens",)
     remedies = ("leave labels where the tokens are: a masked model has each target at its own place",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return super().channel(history) or history.channel("model/side_masked_beside")
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if self.lasts(abs(value) == 1, place, self.at["looks"]):

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
-from barograph.probes.model.given_classes import counts  # noqa: E402
+from barograph.probes.model.given_classes import counts, fields_of  # noqa: E402
 
 KINDS = 5
 
@@ -73,6 +73,23 @@ def test_classes_that_are_one_lower_in_evaluations_are_told(
     rules = {part["rule"] for one in findings for part in (*one["evidence"].get("story", ()), one)}
     # where 0 is none told, the training has it too, and cannot be said to lack it
     assert ("given_classes" in rules) is (kind == "one lower" and (hot or not untold))
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "by"),
+    [
+        ([1, 2, 3, 4], [0, 1, 2, 3], -1),
+        ([0, 1, 2], [1, 2, 3], 1),
+        ([1, 2, 3, 7], [0, 1, 2, 7], -1),  # 7 is for none
+        ([1, 2, 3], [0, 1, 2, 3], 0),
+        ([1, 2, 3, 7], [1, 2, 3, 0], 0),
+        ([0, 1, 2, 3], [1, 2, 3], 0),
+        ([2, 4, 6], [3, 5, 9], 0),
+    ],
+)
+def test_classes_of_evaluations_are_all_one_higher_or_lower(trained: list[int], evaluated: list[int], by: int) -> None:
+    tables = torch.stack([counts(torch.tensor(one * 9)) for one in (trained, evaluated)]).numpy()
+    assert fields_of({"given_classes": ((), tables)})["eval_given_moved"] == by
 
 
 def test_rows_of_other_numbers_are_no_classes() -> None:

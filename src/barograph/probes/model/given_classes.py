@@ -95,8 +95,8 @@ def counts(tensor: Tensor) -> Tensor:
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """Behind an evaluation: how many rows were counted in the training and in it; how many classes the training has; by
-    how much those of the evaluation are higher, each of them, 0 where they are not; how many of its rows have a class
-    that the training lacks, and how many should have one that it lacks."""
+    how much those of the evaluation are higher, each of them, but for one that both may have for none, 0 where they are
+    not; how many of its rows have a class that the training lacks, and how many should have one that it lacks."""
     if "given_classes" not in numbers:
         return {}
     ours, theirs = numpy.asarray(numbers["given_classes"][1], float)
@@ -106,11 +106,12 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     rows, count = float(ours.sum()), float(theirs.sum())
     if len(mine) < _FEWEST or not count:
         return {}
-    moved = next((by for by in (1, -1) if {one + by for one in mine} == other), 0)
-    found = {"given_rows": rows, "given_classes": float(len(mine)), "eval_given_rows": count,
-             "eval_given_moved": float(moved)}  # fmt: skip
-    if moved:
+    found = {"given_rows": rows, "given_classes": float(len(mine)), "eval_given_rows": count, "eval_given_moved": 0.0}
+    for none in (set[int](), *({one} for one in mine & other)):
+        by = next((by for by in (1, -1) if {one + by for one in mine - none} == other - none), 0)
         new, missed = other - mine, mine - other
-        found["eval_given_new"] = float(max(theirs[list(new)]))
-        found["eval_given_missed"] = float(min(ours[list(missed)])) / rows * count
+        if by and new and missed:
+            should = float(min(ours[list(missed)])) / rows * count
+            return found | {"eval_given_moved": float(by), "given_classes": float(len(mine - none)),
+                            "eval_given_new": float(max(theirs[list(new)])), "eval_given_missed": should}  # fmt: skip
     return found

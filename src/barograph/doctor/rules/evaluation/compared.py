@@ -97,10 +97,10 @@ class GivenClasses(WatchRule):
 
     Of whole numbers, one a row, or rows that have a 1 in one column, which a model is given beside its inputs, as a
     kind that is to be drawn, the watch counts which ones come. Three classes or more have come in the training, of 256
-    rows or more, and an evaluation, in 64 rows or more, has each of these one higher, or each one lower, and no other:
-    one is in eight rows or more of the evaluation and in none of the training, and one in the training that should have
-    been in eight rows of the evaluation is in none. So it is where 0 was set aside for no class on one side alone: each
-    class has the number of another. It takes two evaluations in a row.
+    rows or more, and an evaluation, in 64 rows or more, has each of these one higher, or each one lower, and no other,
+    but for one that both may have for none: one is in eight rows or more of the evaluation and in none of the training,
+    and one in the training that should have been in eight rows of the evaluation is in none. So it is where 0 was set
+    aside for no class on one side alone: each class has the number of another. It takes two evaluations in a row.
 
     What to do: one function that makes a class's number, for both.
     """

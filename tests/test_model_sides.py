@@ -32,7 +32,7 @@ def fields(training: list[list[Any]], evaluation: list[list[Any]]) -> dict[str, 
         look.given(given, False, False)
     look.put(current)
     columns = {column.family: (column.names, column.values.numpy()) for column in current.columns}
-    return fields_of(columns)
+    return {name: value for name, value in fields_of(columns).items() if name in FIGURES}
 
 
 def test_the_pass_and_the_input_that_are_the_furthest_are_recorded() -> None:

@@ -355,3 +355,30 @@ def test_a_text_that_is_asked_for_beside_the_answer_has_targets_one_place_ahead(
         return functional.cross_entropy(answer, text[:, 0] % 3) + 0.3 * functional.cross_entropy(*wanted)
 
     assert ("target_shift" in findings_of_training(tmp_path, Sorter(), loss_of, 40, 3e-3)) is told
+
+
+class TwoTowers(nn.Module):
+    """Matches numbers with texts, and is asked for hidden letters beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reader, self.numbers = Reader(recurrent=False), nn.Linear(4, 16)
+
+    def forward(self, numbers: Any, tokens: Any, hidden: Any) -> tuple[Any, Any]:
+        words = self.reader.words(tokens).mean(1)
+        return self.numbers(numbers) @ words.T, self.reader.head(self.reader.words(hidden))
+
+
+@pytest.mark.parametrize("moved", [-1, 0, 1])
+def test_a_masked_text_beside_the_answer_has_its_targets_where_tokens_are_hidden(tmp_path: Path, moved: int) -> None:
+    def loss_of(model: nn.Module, step: int) -> Any:
+        text = written(ROWS, PLACES, step)
+        at = torch.rand(text.shape, generator=dice(step)) < 0.15
+        scores, said = model(torch.randn(ROWS, 4, generator=dice(step)), text, text.masked_fill(at, MASK))
+        wanted = text.masked_fill(~at, -100)
+        said, wanted = (said[:, :-1], wanted[:, 1:]) if moved > 0 else (said, wanted)
+        said, wanted = (said[:, 1:], wanted[:, :-1]) if moved < 0 else (said, wanted)
+        match = functional.cross_entropy(scores, torch.arange(ROWS))
+        return match + functional.cross_entropy(said.flatten(0, 1), wanted.flatten())
+
+    assert ("masked_beside" in findings_of_training(tmp_path, TwoTowers(), loss_of, 40, 3e-3)) is (moved != 0)

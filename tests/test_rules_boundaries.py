@@ -69,8 +69,45 @@ def policy(name: str, start: float = 0.1) -> Build:
     return lambda value: {"train/reward": wavy(96) + np.arange(96) % 7, name: then(48, start, 48, value)}
 
 
+def beside(off: float = 0.5, own: float = 0.0, rows: float = 128, width: float = 10, wrong: float = 0.1, count: int = 4,
+           accuracy: float | None = None) -> Columns:  # fmt: skip
+    """Answers of evaluations that are one class above their targets."""
+    at = np.arange(count) * 20 + 20
+    columns = {
+        f"model/compared_{name}": (at, np.full(count, value))
+        for name, value in (("off", off), ("own", own), ("rows", rows), ("width", width), ("by", 1.0))
+    }
+    columns |= {"model/wrong_share": (np.arange(20) * 5, np.full(20, wrong)), "train/loss": wavy(100, 2.0)}
+    columns |= {"model/loss_classes": (np.array([0]), np.array([10.0]))}
+    return columns if accuracy is None else columns | {"val/accuracy": (at - 1, np.full(count, accuracy))}
+
+
+def given_classes(
+    rows: float = 512, theirs: float = 128, classes: float = 5, came: float = 20, count: int = 4
+) -> Columns:
+    """Classes of evaluations that are one lower than those of the training."""
+    at = np.arange(count) * 20 + 20
+    figures = {"given_rows": rows, "given_classes": classes, "eval_given_rows": theirs, "eval_given_moved": -1.0,
+               "eval_given_new": 20.0, "eval_given_missed": came}  # fmt: skip
+    columns = {f"model/{name}": (at, np.full(count, value)) for name, value in figures.items()}
+    return columns | {"eval/loss": (at - 1, wavy(count, 2.0))}
+
+
 # rule, threshold, what the value makes, short of it and what is said then, beyond it and what is said then
 CASES: list[tuple[str, str, Build, float, str, float, str]] = [
+    ("answers_beside", "beside", lambda x: beside(x), 0.24, "", 0.26, "warning"),
+    ("answers_beside", "own", lambda x: beside(own=x), 0.13, "", 0.12, "warning"),
+    ("answers_beside", "rows", lambda x: beside(rows=x), 63, "", 64, "warning"),
+    ("answers_beside", "pairs", lambda x: beside(rows=x, width=x), 31, "", 32, "warning"),
+    ("answers_beside", "wrong", lambda x: beside(wrong=x), 0.61, "", 0.59, "warning"),
+    ("answers_beside", "learnt", lambda x: beside(wrong=0.9) | {"train/loss": wavy(100, x)}, 1.74, "", 1.71, "warning"),
+    ("answers_beside", "alike", lambda x: beside(width=0, accuracy=x), 0.03, "", 0.01, "warning"),
+    ("answers_beside", "evaluations", lambda x: beside(count=int(x)), 1, "", 2, "warning"),
+    ("given_classes", "rows", lambda x: given_classes(rows=x), 255, "", 256, "warning"),
+    ("given_classes", "evaluated", lambda x: given_classes(theirs=x), 63, "", 64, "warning"),
+    ("given_classes", "classes", lambda x: given_classes(classes=x), 2, "", 3, "warning"),
+    ("given_classes", "came", lambda x: given_classes(came=x), 7, "", 8, "warning"),
+    ("given_classes", "evaluations", lambda x: given_classes(count=int(x)), 1, "", 2, "warning"),
     ("loss_jump_down", "fall", fall, 0.905, "", 0.895, "info"),
     ("loss_jump_down", "large", fall, 0.305, "info", 0.295, "warning"),
     ("loss_jump_down", "lr", lambda x: fall(0.5) | {"train/lr": then(200, 1e-3, 40, 1e-3 * x)}, 0.69, "", 0.71, "info"),

@@ -31,6 +31,7 @@ MODULES = (
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares",
+    "evaluation.compared",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -24,6 +24,9 @@ CAPTURED: deque[bool] = deque(maxlen=1)
 """True where a hook was called while a CUDA graph was captured: what it replays calls none."""
 
 
+_BENEATH = threading.local()  # whether modes of others are taken off
+
+
 def is_followed() -> bool:
     """Whether what is computed now becomes part of something else: of what a compiler, a tracer or an exporter writes
     down, of a CUDA graph that is captured, or of a function that `torch.func` transforms, whose tensors have no numbers
@@ -93,11 +96,20 @@ def _unseen(call: Callable[..., Any], *given: Any) -> Any:
 
     if not torch._C._len_torch_function_stack():
         return call(*given)
-    stack = _taken_off()
+    stack, before = _taken_off(), getattr(_BENEATH, "others", False)
+    _BENEATH.others = before or not all(isinstance(one, _mode()) for one in stack)
     try:
         return call(*given)
     finally:
+        _BENEATH.others = before
         _put_on(stack)
+
+
+def is_alone() -> bool:
+    """Whether no mode of others that sees functions is on in this thread, nor was taken off for what is called now."""
+    import torch
+
+    return not (torch._C._len_torch_function_stack() or getattr(_BENEATH, "others", False))
 
 
 def _taken_off() -> list[Any]:
@@ -252,6 +264,10 @@ class Shown:
     def __exit__(self, *given: object) -> None:
         self.end()
 
+    def rest(self) -> None:
+        """Nothing is shown any more, though it is still there."""
+        self._mode.is_over = True
+
     def end(self) -> bool:
         """Whether it is over: only its own thread can end it."""
         if self._thread != threading.get_ident():
@@ -273,7 +289,7 @@ def _mode() -> Any:
 
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
             named = named or {}
-            if torch.compiler.is_compiling():
+            if torch.compiler.is_compiling() or self.is_over:
                 return function(*arguments, **named)
             if self.began is not None:
                 with contextlib.suppress(Exception):

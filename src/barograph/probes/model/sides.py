@@ -3,6 +3,8 @@
 In:   inputs of passes, those of the training and those of evaluations.
 Out:  figures for the `model` record, computed on the device from some numbers; nothing waits.
 
+Classes that are given, one for each row, are counted (`given_classes`).
+
 Passes with other inputs, of other kinds or in another order of dimensions, are not compared. What may be a mask, of two
 numbers or with one for each pair of places, is left out.
 """
@@ -13,7 +15,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import given_classes
 from barograph.probes.model.entrance import few
+from barograph.probes.model.given_classes import GivenClassCounts
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -37,9 +41,11 @@ class SideInputs:
         self._known: dict[int, Tensor] = {}  # by place: `FIGURES` of the training
         self._evaluated: list[tuple[int, Tensor]] = []
         self._passes = 0
+        self._classes = GivenClassCounts()
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
+        self._classes.given(tensors, trains, due)
         if (trains and not due) or (not trains and (not self._known or self._passes >= _PASSES)):
             return
         self._passes += not trains
@@ -69,6 +75,7 @@ class SideInputs:
         """A step begins."""
         import torch
 
+        self._classes.put(current)
         found = [(at, own) for at, own in self._evaluated if at in self._known and self._known[at].device == own.device]
         if found:
             rows = torch.stack([torch.cat((self._known[at], own)) for at, own in found], 1)
@@ -88,6 +95,7 @@ def _counts(tensor: Tensor) -> bool:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """Of the input of an evaluation whose deviation is the furthest from those of the training, when it has arrived; of
     several passes, that of which it is."""
+    classes = given_classes.fields_of(numbers)
     names, table = numbers.get("side_inputs", ((), ()))
     found: list[tuple[float, dict[str, float]]] = []
     for place, column in zip(names, table.T.tolist() if len(names) else (), strict=True):
@@ -98,7 +106,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         far = min([_apart((-least, most), deviation), *others])  # one of the others, where they changed places
         values = most, -least, size, -size_least, deviation, theirs, half, float(place)
         found.append((far, dict(zip(FIGURES, values, strict=True))))
-    return max(found, key=lambda one: one[0])[1] if found else {}
+    return (max(found, key=lambda one: one[0])[1] if found else {}) | classes
 
 
 def _of_others(names: Iterable[str], table: Any) -> list[tuple[float, float]]:

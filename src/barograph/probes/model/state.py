@@ -24,6 +24,7 @@ from barograph.probes.model.averaged import fields_of as evaluated_fields
 from barograph.probes.model.backward import Sentinel
 from barograph.probes.model.carried import CarriedState
 from barograph.probes.model.classes import ClassCounts
+from barograph.probes.model.compared import fields_of as compared_fields
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
@@ -135,6 +136,7 @@ class ModelState:
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
+            self._answers.listen(self._inner, lambda: self._within)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
             self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
 
@@ -243,6 +245,7 @@ class ModelState:
         import torch
 
         with contextlib.suppress(Exception):
+            self._answers.over()
             trains = torch.is_grad_enabled()
             self._skips = self.rests if trains else self._is_acting()
             if self._skips:
@@ -263,6 +266,8 @@ class ModelState:
             with torch.no_grad():
                 if mode is not None and not trains:
                     _each(lambda: self._without.passed(bool(mode), tensors))
+                if not trains:
+                    _each(lambda: self._answers.given(tensors))
                 _each(
                     lambda: self._rows.began(tensors, due),
                     lambda: self._time.given(given, named) if due else None,
@@ -294,7 +299,9 @@ class ModelState:
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
         self.evaluates = self._answers.awaited = True
-        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
+        self._answers.over()
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors),
+              lambda: self._answers.given(tensors))  # fmt: skip
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -437,6 +444,7 @@ class ModelState:
         """What is recorded of a step's examples, when it has arrived."""
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
         found |= outside_fields(numbers) | evaluated_fields(numbers) | statistics_fields(numbers)
+        found |= compared_fields(numbers)
         return found | self._texts.fields_of(numbers) | _outlier(numbers, self._largest)
 
     def close(self) -> None:
@@ -444,6 +452,7 @@ class ModelState:
         for module in (self._model, self._inner):
             restore(module)
         self._other.close()
+        self._answers.close()
         self._averaged.close()
         self._growth.close()
         self._copies.close()

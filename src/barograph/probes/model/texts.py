@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.padding import tails
+from barograph.probes.model.prompts import answer_begins, answer_late
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,11 +36,10 @@ _ENDS = 3  # rows, at least
 _PAIRS = 2000  # from which on what neighbours say of each other is recorded
 _STANDS_IN = 0.6  # of the inputs that are not their targets: they are one token
 PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
-_PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
-        "padding_token", "answer_late")  # fmt: skip
+        "padding_token", "answer_late", "answer_from", "answer_after")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
            "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -209,6 +209,12 @@ def _beside(tokens: Tensor, least: Tensor, target: Tensor, found: Softmax) -> Te
     return torch.where(found.follows & (inner.sum() >= 8), result, nothing)
 
 
+def masked_beside(tokens: Tensor, gradient: Tensor, found: Softmax) -> Tensor:
+    """The figure of that name, of a text that a model is asked for beside its answer."""
+    most = max(1, min(_ROWS, _PLACES // (_TOKENS * gradient.shape[2])))
+    return _beside(tokens[:most, :_TOKENS], *gradient[:most, :_TOKENS].min(-1), found)
+
+
 def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
     alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
@@ -320,7 +326,8 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words. `padding_token`: what the longest padding is made of. `answer_late`: see `_answer_late`.
+    words. `padding_token`: what the longest padding is made of. `answer_late`, `answer_from` and `answer_after`: see
+    `prompts`.
     """
     import torch
 
@@ -361,7 +368,8 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
         torch.where(sure, filler.to(wide), math.nan),
-        _answer_late(tokens, alive).to(wide),
+        answer_late(tokens, alive).to(wide),
+        *(one.to(wide) for one in answer_begins(tokens, alive)),
     )
     return found
 
@@ -380,43 +388,6 @@ def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> T
     many = count.masked_fill(~padded, 0).amax() > count.masked_fill(~padded, tokens.shape[1]).amin()
     all_of_it = ((ends == end) & told | ~padded).all() & (padded.sum() >= _ENDS)
     return all_of_it & ~asked & many & (2 * same.amax() <= padded.sum())
-
-
-def _answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
-    """Whether targets, one place ahead of the inputs, begin one place too late: behind the first token of each answer.
-
-    All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
-    in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
-    is a target of other rows, that token is the end of the prompt and the first token of the answer is not a target. 0
-    where the token at the first place is the same in all rows; NaN where neither is so."""
-    import torch
-
-    rows = alive.any(1) & ~alive[:, :2].any(1)
-    first = alive.long().argmax(1).clamp_min(1)[:, None]
-    here, before = tokens.gather(1, first)[:, 0], tokens.gather(1, first - 1)[:, 0]
-    enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
-    different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
-    enough &= 2 * different.sum(1).amax() <= rows.sum()
-    one = rows.long().argmax(0, keepdim=True)  # a row with targets
-
-    def is_one(line: Tensor) -> Tensor:
-        return ((line == line.index_select(0, one)) | ~rows).all()
-
-    ends = before.index_select(0, one)
-    alone = (
-        ((tokens == ends) & (torch.arange(tokens.shape[1], device=tokens.device)[None] < first)).sum(1) <= 1
-    ) | ~rows
-    same = (here[:, None] == here[None]) & rows[None] & rows[:, None]
-    varied = 2 * same.sum(1).amax() <= rows.sum()
-    asked = alive[:, :-1] & rows[:, None]  # their targets are the tokens one place ahead
-    marks = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
-    marks = marks.index_fill(
-        0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
-    )
-    known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
-    late = enough & is_one(before) & alone.all() & varied & known
-    found = torch.where(enough & is_one(here), 0.0, math.nan)
-    return torch.where(late, torch.ones_like(found), found)
 
 
 def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -273,7 +273,8 @@ class AnswersLate(WatchRule):
     and stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
     three quarters of which are targets elsewhere: these are the first of the answers, and the loss does not ask for
     them. The model never learns to begin an answer, and no loss shows it. Where a prompt ends with a token of its own
-    kind, such as a language, that is never a target, nothing is said.
+    kind, such as a language, that is never a target, nothing is said, unless the evaluation asks for it: the loss of
+    two evaluations in a row has its first targets at the very token in front of the training's first ones.
 
     What to do: labels shifted by the loss are masked up to the prompt's length, `labels[:, :prompt] = -100`; those that
     are shifted already one place less, `labels[:, :prompt - 1] = -100`.
@@ -282,10 +283,10 @@ class AnswersLate(WatchRule):
     name, family, kind, severity = "answers_late", "data", "data", "warning"
     proves = "training"
     series = "model/answer_late"
-    needs = ("=model/answer_late", "=model/target_shift")
+    needs = ("=model/answer_late|=model/answer_after", "=model/target_shift")
     least = 3
     about = "The first token of each answer is not a target."
-    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "evaluations": (2.0, "in a row; ours")}
     causes = ("prompt mask off by one: labels of the prompt are masked one place too far",)
     remedies = (
         "where the loss shifts labels, `labels[:, :prompt] = -100`; of labels that are shifted already, one place less",
@@ -295,11 +296,28 @@ class AnswersLate(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value == 1 and watched(history, "target_shift", place) == 1
         if self.lasts(holds, place, self.at["looks"]):
-            yield self.finding(
-                self._row[0][0], "Targets begin one place behind the token that ends each prompt: the first token of "
-                "an answer is not a target.", found=place[0], segment=place[2], confidence=0.9,
-                evidence={"standing": True},
-            )  # fmt: skip
+            yield self._say(self._row[0][0], place, "")
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/eval_answer_from"), self._evaluated)]
+
+    def reset(self) -> None:
+        super().reset()
+        self._before: list[int] = []  # segments of evaluations in a row whose targets begin a place before
+
+    def _evaluated(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """The token behind which an evaluation's targets begin."""
+        own, after = (watched(history, f"answer_{name}", place) for name in ("from", "after"))
+        holds = value == after and own != value and watched(history, "target_shift", place) == 1
+        self._before = [*self._before, place[2]] if holds else []
+        if self._before.count(place[2]) >= self.at["evaluations"] and self.first(place[2]):
+            yield self._say(0, place, "; those of the evaluation begin behind that token")
+
+    def _say(self, step: int, place: Place, more: str) -> Finding:
+        return self.finding(
+            step, "Targets begin one place behind the token that ends each prompt: the first token of an answer is not "
+            f"a target{more}.", found=place[0], segment=place[2], confidence=0.9, evidence={"standing": True},
+        )  # fmt: skip
 
 
 class PaddedApart(WatchRule):
@@ -436,7 +454,8 @@ class MaskedBeside(WatchRule):
 
     Of the places with a target most are before, or behind, a place with one token that is never a target, the mask, and
     few have it themselves: three looks in a row. Labels were shifted as for a decoder, which predicts what comes next;
-    of masked tokens the target is the one at the same place.
+    of masked tokens the target is the one at the same place. So it is of a text that a model is asked for beside its
+    answer (`model/side_masked_beside`), as of words that are to be found beside the match of two towers.
 
     What to do: don't shift the labels of a masked model.
     """
@@ -444,12 +463,15 @@ class MaskedBeside(WatchRule):
     name, family, kind, severity = "masked_beside", "data", "data", "warning"
     proves = "training"
     series = "model/masked_beside"
-    needs = ("=model/masked_beside",)
+    needs = ("=model/masked_beside|=model/side_masked_beside",)
     least = 3
     about = "Targets are beside the tokens that are masked."
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
     causes = ("labels shifted: as for a decoder, in a model that fills in masked tokens",)
     remedies = ("leave labels where the tokens are: a masked model has each target at its own place",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return super().channel(history) or history.channel("model/side_masked_beside")
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if self.lasts(abs(value) == 1, place, self.at["looks"]):

@@ -1,0 +1,138 @@
+"""Evaluations whose answers are right for what is beside: the next class, the next row.
+
+In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
+Out:  findings of `AnswersBeside`, `GivenClasses`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import known, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_ACCURACY = re.compile(r"(?i)(?:.*[^a-z])?(?:acc|accuracy|knn|top|hits?|recall|r|exact|right|correct)(?:[^a-z].*)?")
+
+
+class AnswersBeside(WatchRule):
+    """The answers of evaluations are not their targets, and are those of the next class, or of the next row.
+
+    Behind the passes of an evaluation the watch sees what is compared: the targets of a cross-entropy, or whole numbers
+    as accuracies have them. In two evaluations in a row a quarter of the answers or more, without the two classes that
+    come most, are one class above the target, or below it, or are the target of the row before, or of the one behind;
+    and of a cross-entropy's at most a quarter as many are the target itself. That is what a model gives that is asked
+    for other labels than it has learnt: classes are counted from 0 on one side and from 1 on the other, labels lie a
+    row, or a place of a text, away from their inputs, or the two sides of pairs do. It is said where the training's
+    answers are right in four of ten rows, or its loss is below three quarters of that of a guess; of whole numbers
+    where a logged accuracy is the share that is equal, to 0.02. A model that is biased by one class has others right,
+    too. It takes 64 rows, of pairs 32.
+
+    What to do: print ten answers of the evaluation beside their targets.
+    """
+
+    name, family, kind, severity = "answers_beside", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_off"
+    needs = ("=model/compared_off", "=model/compared_own")
+    about = "The evaluation's answers are the next class, or those of the next row."
+    thresholds: ClassVar = {
+        "beside": (0.25, "of the answers; ours"),
+        "own": (0.25, "of these, are the target; ours"),
+        "rows": (64.0, "ours"),
+        "pairs": (32.0, "rows, of pairs; ours"),
+        "wrong": (0.6, "of the training's answers, at most; ours"),
+        "learnt": (0.75, "of the loss of a guess; ours"),
+        "alike": (0.02, "a logged accuracy against what was seen; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    remedies = ("print ten answers of the evaluation beside their targets: an index that begins at 1, a header's row",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        own, rows, width, by = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width", "by"))
+        enough = rows >= (self.at["pairs"] if width == rows else self.at["rows"])
+        beside = enough and value >= self.at["beside"] and own <= self.at["own"] * value
+        beside = beside and (self._is_logged(history, own, place) if not width else self._learns(history, place))
+        beside = beside and history.role("reward") is None
+        if self.lasts(beside, place, self.at["evaluations"]):
+            what = "one class above the target" if by == 1 else "one class below the target"
+            what = what if abs(by) == 1 else f"the target of the row {'before' if by < 0 else 'behind'}"
+            yield self.finding(
+                self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and "
+                f"{100 * value:.3g}% at least are {what}.", found=place[0], segment=place[2], confidence=0.95,
+                causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
+                evidence={"own": rounded(own), "beside": rounded(value)},
+            )  # fmt: skip
+
+    def _learns(self, history: RunHistory, place: Place) -> bool:
+        """Whether the training's own answers are its targets."""
+        pairs, classes = watched(history, "loss_pairs", place), watched(history, "loss_classes", place)
+        count = pairs if pairs > 1 else classes
+        guess = math.log(count) if count > 1 else 0.0
+        low = usual(history.role("loss"), *place, 16) < self.at["learnt"] * guess
+        return low or usual(history.channel("model/wrong_share"), *place, 8) <= self.at["wrong"]
+
+    def _is_logged(self, history: RunHistory, own: float, place: Place) -> bool:
+        """Whether an accuracy is the share of equal numbers."""
+        named = [channel for name, channel in history.channels.items()
+                 if _ACCURACY.fullmatch(name) and not name.startswith("model/")]  # fmt: skip
+        last = (known(channel, *place) for channel in [history.role("eval_accuracy"), *named] if channel is not None)
+        return any(abs(value - own) <= self.at["alike"] for value in last)
+
+
+_CLASSES = "labels shifted: the evaluation's classes are counted from another number than the training's"
+_ROWS = "labels shifted: the evaluation's are those of the next row, or of the next place of a text"
+_PAIRS = "labels shifted: in the evaluation each side of a pair stands beside the next one's other side"
+
+
+class GivenClasses(WatchRule):
+    """The classes that a model is given in evaluations are those of the training, each one higher, or one lower.
+
+    Of whole numbers, one a row, or rows that have a 1 in one column, which a model is given beside its inputs, as a
+    kind that is to be drawn, the watch counts which ones come. Three classes or more have come in the training, of 256
+    rows or more, and an evaluation, in 64 rows or more, has each of these one higher, or each one lower, and no other,
+    but for one that both may have for none: one is in eight rows or more of the evaluation and in none of the training,
+    and one in the training that should have been in eight rows of the evaluation is in none. So it is where 0 was set
+    aside for no class on one side alone: each class has the number of another. It takes two evaluations in a row.
+
+    What to do: one function that makes a class's number, for both.
+    """
+
+    name, family, kind, severity = "given_classes", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/eval_given_moved"
+    needs = ("=model/eval_given_moved", "eval_loss|eval_accuracy|evaluation")
+    about = "The classes that a model is given in evaluations are one higher, or lower."
+    thresholds: ClassVar = {
+        "rows": (256.0, "of the training that were looked at; ours"),
+        "evaluated": (64.0, "rows of evaluations; ours"),
+        "classes": (3.0, "ours"),
+        "came": (8.0, "rows, in which a class came, or should have come; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("labels shifted: classes that the model is given are counted from another number in evaluations",)
+    remedies = ("number classes in one place for both, and add what is set aside for none there",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("given_rows", "eval_given_rows", "given_classes", "eval_given_new", "eval_given_missed")
+        rows, theirs, classes, new, missed = (watched(history, name, place) for name in names)
+        moved = abs(value) == 1 and rows >= self.at["rows"] and theirs >= self.at["evaluated"]
+        moved = moved and classes >= self.at["classes"] and min(new, missed) >= self.at["came"]
+        moved = moved and history.role("reward") is None
+        if self.lasts(moved, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Of {classes:.0f} classes that the model is given in the training, evaluations have "
+                f"each one {'higher' if value > 0 else 'lower'}: one that was in no row of the training is in "
+                f"{new:.0f} of theirs.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"moved": value, "classes": classes},
+            )  # fmt: skip
+
+
+RULES = (AnswersBeside, GivenClasses)

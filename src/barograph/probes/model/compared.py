@@ -1,0 +1,201 @@
+"""What an evaluation compares a model's answers with: its targets, which no gradient shows.
+
+In:   the functions that are called behind passes of an evaluation, as far as the next pass or the next step; the tokens
+      of the pass.
+Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
+
+Of a cross-entropy, and of whole numbers that are compared as accuracies have them, some rows are looked at: how many
+answers are the target, the class above or below it, or the target of the row before or behind. Agreement with others
+than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of
+cross-entropies of texts it is looked at behind which token answers begin. Some evaluations alone are looked at, where
+no other mode is on and nothing was compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
+from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.prompts import answer_begins
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
+_OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
+_BEGINS = ("from", "after")
+_EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
+_KINDS = 4  # of comparisons of an evaluation
+_ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
+_ROWS, _ELEMENTS = 2048, 1 << 21  # of one call, at most
+_BUCKETS = 1024  # classes that are counted each by itself
+_TEXTS = 64  # rows of tokens
+_OFTEN = 4  # evaluations, from which on those in half of all steps are none
+
+_Kind = tuple[bool, int]
+
+
+class ComparedAnswers:
+    """Looks on behind passes of evaluations."""
+
+    def __init__(self) -> None:
+        self._shown: Shown | None = None
+        self._steps = self._evaluations = 0
+        self._left, self._each, self._process = _FUNCTIONS, _EACH, os.getpid()
+        self._tokens: tuple[int, Tensor] | None = None  # how many rows a pass has, and some of them
+        self._begins: Tensor | None = None
+        self._counts: dict[_Kind, int] = {}  # of rows; whether of whole numbers, and of how many classes
+        self._tables: dict[_Kind, Tensor] = {}
+
+    def over(self) -> None:
+        """A pass begins, or a step: what comes now belongs to something else."""
+        shown, self._shown = self._shown, None
+        if shown is not None and not shown.end():
+            shown.rest()
+
+    @property
+    def _is_due(self) -> bool:
+        often = self._evaluations >= _OFTEN and 2 * self._evaluations > self._steps
+        return self._left > 0 and self._evaluations < _EVALUATIONS and not often
+
+    def given(self, tensors: Iterable[Tensor]) -> None:
+        """The inputs of a pass without gradients."""
+        self._tokens = None
+        if self._is_due and self._begins is None:
+            texts = (one for one in tensors if one.dim() == 2 and not one.is_floating_point() and one.shape[1] > 2)
+            one = next(texts, None)
+            if one is not None and not mesh_of(one):
+                self._tokens = len(one), one.detach()[:_TEXTS].clone()
+
+    def passed(self) -> None:
+        """It is over."""
+        self.over()
+        if self._is_due and is_alone() and not (is_compiled() or is_followed()):
+            self._shown, self._each = Shown(self._saw), _EACH
+
+    def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
+        import torch
+
+        self._left, self._each = self._left - 1, self._each - 1
+        if self._shown is not None and (min(self._left, self._each) <= 0 or os.getpid() != self._process):
+            self._shown.rest()
+        name = getattr(function, "__name__", "")
+        with torch.no_grad():
+            if name in ("cross_entropy", "nll_loss"):
+                target = arguments[1] if len(arguments) > 1 else named["target"]
+                self._cross_entropy(arguments[0] if arguments else named["input"], target, named)
+            elif name in ("eq", "__eq__") and len(arguments) == 2:
+                self._equal(*arguments)
+
+    def _cross_entropy(self, scores: Tensor, target: Tensor, named: Mapping[str, Any]) -> None:
+        shaped = not target.is_floating_point() and scores.dim() == target.dim() + 1 and scores.dim() in (2, 3)
+        if not shaped or scores.requires_grad or mesh_of(scores):
+            return  # of the training, or of pictures' points
+        lines, width, ignored = target.detach().flatten(), scores.shape[1], named.get("ignore_index", -100)
+        if self._tokens is not None and self._begins is None:
+            count, tokens = self._tokens
+            if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1):
+                alive = lines.view(count, -1)[:_TEXTS] != ignored
+                self._begins = _stacked(answer_begins(tokens[:, : alive.shape[1]], alive))
+        most = min(_ROWS, _ELEMENTS // width)
+        if width >= 4 and most >= _LEAST:
+            paired = scores.dim() == 2 and width == len(scores)
+            some = scores.detach()[: max(1, most // math.prod(scores.shape[2:]))]
+            answers = some.argmax(1).flatten()[:most]
+            lines = lines[: len(answers)]
+            alive = (lines != ignored) & (lines >= 0) & (lines < width)
+            self._add((False, width), answers, lines, alive, paired)
+
+    def _equal(self, one: Any, other: Any) -> None:
+        import torch
+
+        whole = all(getattr(each, "dtype", None) in (torch.int64, torch.int32) for each in (one, other))
+        if whole and one.dim() == 1 and one.shape == other.shape and not mesh_of(one):
+            one, other = one.detach()[:_ROWS].long(), other.detach()[:_ROWS].long()
+            self._add((True, 0), one, other, (one >= 0) & (other >= 0), False)
+
+    def _add(self, kind: _Kind, answers: Tensor, target: Tensor, alive: Tensor, paired: bool) -> None:
+        """paired: of the similarities of all with all, which may be looked at once more the other way round."""
+        count = self._counts.get(kind, 0)
+        if count >= (1 if paired else _ENOUGH) or (not count and len(self._counts) >= _KINDS):
+            return
+        found, before = table(answers, target, alive), self._tables.get(kind)
+        self._counts[kind] = count + len(answers)
+        self._tables[kind] = found if before is None or before.device != found.device else before + found
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        import torch
+
+        self.over()
+        self._steps += 1
+        self._evaluations += self._left < _FUNCTIONS
+        if self._begins is not None:
+            current.put("asked", _BEGINS, self._begins)
+        some = [kind for kind, count in self._counts.items() if count >= _LEAST]
+        devices = {self._tables[kind].device for kind in some}
+        if len(devices) == 1:
+            rows = torch.stack([figures(self._tables[kind], kind[1]) for kind in some], 1)
+            current.put("compared", tuple(str(int(kind[0])) for kind in some), rows)
+        self._left, self._begins, self._tokens = _FUNCTIONS, None, None
+        self._counts, self._tables = {}, {}
+
+
+def _stacked(both: tuple[Tensor, Tensor]) -> Tensor:
+    import torch
+
+    return torch.stack(both)
+
+
+def table(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
+    """Counts [6, classes] of answers: that are the target; the class above, and below it; the target of the row before,
+    and behind; and how many rows have a target, in the first column."""
+    import torch
+
+    found = torch.zeros(6, _BUCKETS, dtype=torch.float32, device=answers.device)
+    both, classes = alive[1:] & alive[:-1], answers % _BUCKETS
+    same = (alive & (answers == target), alive & (answers == target + 1), alive & (answers == target - 1))
+    for row, agrees in enumerate(same):
+        found[row].index_add_(0, classes, agrees.float())
+    found[3].index_add_(0, classes[1:], (both & (answers[1:] == target[:-1])).float())
+    found[4].index_add_(0, classes[:-1], (both & (answers[:-1] == target[1:])).float())
+    found[5, 0] = alive.sum()
+    return found
+
+
+def figures(counts: Tensor, width: int) -> Tensor:
+    """`FIGURES` of a table; shares of the rows."""
+    import torch
+
+    rows = counts[5, 0]
+    others = counts[1:5].sum(1) - counts[1:5].topk(2, 1).values.sum(1)
+    shares = torch.cat([counts[:1].sum(1), others]) / rows.clamp_min(1)
+    return torch.cat([rows.reshape(1), shares, torch.full_like(shares[:1], float(width))])
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """Of the comparison that has the most answers beside its targets: how many rows it has, of how many classes (0 of
+    whole numbers), what share of its answers are the target, what share agrees with another one, and with which."""
+    found: dict[str, float] = {}
+    best = -math.inf
+    with contextlib.suppress(Exception):
+        kinds, values = numbers.get("compared", ((), ()))
+        for kind, column in zip(kinds, values.T.tolist() if len(kinds) else (), strict=True):
+            rows, own, *others, width = column
+            others = others[:2] if kind == "1" or width == rows else others  # their rows follow each other in no order
+            off = max(others)
+            if rows >= _LEAST and math.isfinite(off + own) and off - own > best:
+                best, by = off - own, _OFFSETS[others.index(off)]
+                found = {"rows": rows, "own": own, "off": off, "by": float(by), "width": width}
+    found = {f"compared_{name}": value for name, value in found.items()}
+    if "asked" in numbers:
+        shown = zip(_BEGINS, numbers["asked"][1][0].tolist(), strict=True)
+        found |= {f"eval_answer_{name}": value for name, value in shown if math.isfinite(value)}
+    return found

@@ -1,0 +1,84 @@
+"""Where the targets of answers begin behind their prompts.
+
+In:   tokens [rows, places], and which places have a target, one place ahead.
+Out:  figures for the `model` record, computed on the device; nothing waits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
+_TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
+
+
+class FirstTargets(NamedTuple):
+    """Of rows with a prompt: which these are; whether there are enough of them, of different lengths; where each has
+    its first target; the token there, and the one before; whether each of these two is one in all rows."""
+
+    rows: Tensor
+    enough: Tensor
+    first: Tensor
+    here: Tensor
+    before: Tensor
+    one_here: Tensor
+    one_before: Tensor
+
+
+def first_targets(tokens: Tensor, alive: Tensor) -> FirstTargets:
+    """Where the targets of each row begin."""
+    rows = alive.any(1) & ~alive[:, :2].any(1)
+    first = alive.long().argmax(1).clamp_min(1)[:, None]
+    here, before = tokens.gather(1, first)[:, 0], tokens.gather(1, first - 1)[:, 0]
+    enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
+    different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
+    enough &= 2 * different.sum(1).amax() <= rows.sum()
+    one = rows.long().argmax(0, keepdim=True)  # a row with targets
+    same = (((line == line.index_select(0, one)) | ~rows).all() for line in (here, before))
+    return FirstTargets(rows, enough, first, here, before, *same)
+
+
+def answer_begins(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+    """The token behind which each answer's first target stands, and the token in front of that one, where these are the
+    same in all rows; NaN else."""
+    import torch
+
+    found = first_targets(tokens, alive)
+    one = found.rows.long().argmax(0, keepdim=True)
+    at, before = (
+        torch.where(found.enough & same, line.index_select(0, one)[0], math.nan)
+        for line, same in ((found.here, found.one_here), (found.before, found.one_before))
+    )
+    return at, before
+
+
+def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
+    """Whether targets, one place ahead of the inputs, begin one place too late: behind the first token of each answer.
+
+    All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
+    in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
+    is a target of other rows, that token is the end of the prompt and the first token of the answer is not a target. 0
+    where the token at the first place is the same in all rows; NaN where neither is so."""
+    import torch
+
+    found = first_targets(tokens, alive)
+    rows, first, here = found.rows, found.first, found.here
+    ends = found.before.index_select(0, rows.long().argmax(0, keepdim=True))
+    alone = (
+        ((tokens == ends) & (torch.arange(tokens.shape[1], device=tokens.device)[None] < first)).sum(1) <= 1
+    ) | ~rows
+    same = (here[:, None] == here[None]) & rows[None] & rows[:, None]
+    varied = 2 * same.sum(1).amax() <= rows.sum()
+    asked = alive[:, :-1] & rows[:, None]  # their targets are the tokens one place ahead
+    marks = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
+    marks = marks.index_fill(
+        0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
+    )
+    known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
+    late = found.enough & found.one_before & alone.all() & varied & known
+    told = torch.where(found.enough & found.one_here, 0.0, math.nan)
+    return torch.where(late, torch.ones_like(told), told)

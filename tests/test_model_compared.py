@@ -1,0 +1,184 @@
+"""What evaluations compare answers with is seen behind their passes, and whatever runs beside is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack  # noqa: E402
+
+import barograph  # noqa: E402
+from barograph.doctor import diagnose  # noqa: E402
+from barograph.probes.model import compared  # noqa: E402
+
+CLASSES = 6
+
+
+def dice(seed: int) -> Any:
+    return torch.Generator().manual_seed(seed)
+
+
+def examples(seed: int, rows: int = 96) -> tuple[Any, Any]:
+    kinds = torch.randint(0, CLASSES, (rows,), generator=dice(seed))
+    centres = 2 * torch.randn(CLASSES, 8, generator=dice(1))
+    return centres[kinds] + torch.randn(rows, 8, generator=dice(seed + 1)), kinds
+
+
+def classifier() -> nn.Module:
+    torch.manual_seed(4)
+    return nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, CLASSES + 1))
+
+
+def moved(kind: str, target: Any) -> Any:
+    match kind:
+        case "from one":
+            return target + 1
+        case "a row behind":
+            return target.roll(1)
+        case "by chance":
+            return target[torch.randperm(len(target), generator=dice(8))]
+        case "one class alone":
+            return torch.zeros_like(target) + 1
+        case "others":
+            return target.max() - target
+        case _:
+            return target
+
+
+def trained(
+    folder: Path, kind: str, watched: bool = True, of_accuracy: bool = False, mode: Any = None
+) -> tuple[list[float], Any]:
+    """Losses, and the run. of_accuracy: the evaluation has no loss of its own. mode: on while it is evaluated."""
+    model, losses = classifier(), []
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(dir=str(folder), console="none", machine=False, sidecar=False, git=False)
+    if watched:
+        run.watch(model, optimizer)
+    for step in range(100):
+        given, target = examples(step)
+        loss = functional.cross_entropy(model(given), target)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        row = {"train/loss": losses[-1]}
+        if step % 20 == 19:
+            held, wanted = examples(5000)
+            wanted = moved(kind, wanted)
+            if mode is not None:
+                mode.__enter__()
+            with torch.no_grad():
+                said = model(held)
+            if mode is not None:
+                mode.__exit__(None, None, None)
+                assert not _get_current_function_mode_stack()
+            row["val/accuracy"] = (said.argmax(1) == wanted).float().mean().item()
+            if not of_accuracy:
+                row["val/loss"] = functional.cross_entropy(said, wanted).item()
+        run.log(row, step=step)
+    run.finish()
+    assert not _get_current_function_mode_stack()
+    return losses, run
+
+
+def said(run: Any) -> set[str]:
+    findings = [one for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["severity"] != "info"]
+    return {part["rule"] for one in findings for part in (*one["evidence"].get("story", ()), one)}
+
+
+@pytest.mark.parametrize("of_accuracy", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("right", False), ("from one", True), ("a row behind", True), ("by chance", False),
+     ("one class alone", False), ("others", False)],
+)  # fmt: skip
+def test_answers_that_are_right_for_what_is_beside_are_seen(
+    tmp_path: Path, kind: str, told: bool, of_accuracy: bool
+) -> None:
+    told = told and not (of_accuracy and kind == "a row behind")  # whole numbers that follow each other may be so
+    assert ("answers_beside" in said(trained(tmp_path, kind, of_accuracy=of_accuracy)[1])) is told
+
+
+class Towers(nn.Module):
+    """Two towers, whose vectors an evaluation gathers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.one, self.other = nn.Linear(8, 16), nn.Linear(8, 16)
+
+    def forward(self, one: Any, other: Any) -> tuple[Any, Any]:
+        return functional.normalize(self.one(one), dim=1), functional.normalize(self.other(other), dim=1)
+
+
+@pytest.mark.parametrize(("rolled", "told"), [(0, False), (1, True), (-1, True), (40, False)])
+def test_pairs_that_stand_beside_the_next_ones_other_side_are_seen(tmp_path: Path, rolled: int, told: bool) -> None:
+    model, turn = Towers(), torch.randn(8, 8, generator=dice(2))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(100):
+        one = torch.randn(32, 8, generator=dice(step))
+        mine, theirs = model(one, one @ turn)
+        loss = functional.cross_entropy(10 * mine @ theirs.T, torch.arange(32))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row = {"train/loss": loss.item()}
+        if step % 20 == 19:
+            held = torch.randn(80, 8, generator=dice(7000))
+            with torch.no_grad():
+                parts = [
+                    model(a, b) for a, b in zip(held.split(40), (held @ turn).roll(rolled, 0).split(40), strict=True)
+                ]
+                scores = 10 * torch.cat([a for a, _ in parts]) @ torch.cat([b for _, b in parts]).T
+                both = (
+                    functional.cross_entropy(scores, torch.arange(80)),
+                    functional.cross_entropy(scores.T, torch.arange(80)),
+                )
+            row["val/loss"] = (sum(both) / 2).item()
+        run.log(row, step=step)
+    run.finish()
+    assert ("answers_beside" in said(run)) is told
+
+
+class Noting(TorchFunctionMode):
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        return function(*arguments, **(named or {}))
+
+
+@pytest.mark.parametrize("mode", [None, Noting, lambda: torch.device("cpu")])
+def test_a_training_is_the_same_and_modes_of_others_are_left_as_they_are(tmp_path: Path, mode: Any) -> None:
+    """A mode that is on around a pass ends where its own training ends it."""
+    alone = trained(tmp_path / "alone", "from one", watched=False)[0]
+    assert trained(tmp_path / "watched", "from one", mode=mode() if mode is not None else None)[0] == alone
+
+
+def test_a_mode_may_begin_and_end_behind_a_pass(tmp_path: Path) -> None:
+    seen = compared.ComparedAnswers()
+    with torch.no_grad():
+        seen.given([torch.zeros(40, 3)])
+        seen.passed()
+        assert len(_get_current_function_mode_stack()) == 1
+        with torch.device("cpu"), Noting():
+            functional.cross_entropy(torch.randn(40, 5), torch.arange(40) % 5)
+        assert len(_get_current_function_mode_stack()) == 1
+        for _ in range(500):
+            torch.ones(1) + 1
+        seen.over()
+    assert not _get_current_function_mode_stack()
+
+
+def test_shares_leave_out_the_two_classes_that_come_most() -> None:
+    target = torch.arange(60) % 6
+    counts = compared.table(target + 1, target, torch.ones(60, dtype=torch.bool))
+    rows, own, above, below, behind, ahead, width = compared.figures(counts, 8).tolist()
+    assert (rows, own, below, width) == (60, 0, 0, 8) and above == pytest.approx(4 / 6)
+    assert (behind, ahead) == (0, pytest.approx(29 / 60, abs=0.03)) or ahead > 0.4  # targets in order: the next row's
+    few = compared.table(target % 2 + 1, target % 2, torch.ones(60, dtype=torch.bool))
+    assert compared.figures(few, 8).tolist()[2] == 0

@@ -1,0 +1,98 @@
+"""Which classes a model is given in the training and in evaluations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import barograph  # noqa: E402
+from barograph.doctor import diagnose  # noqa: E402
+from barograph.probes.model.given_classes import counts, fields_of  # noqa: E402
+
+KINDS = 5
+
+
+class Drawer(nn.Module):
+    def __init__(self, hot: bool) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.hot = hot
+        self.kind: nn.Module = nn.Linear(KINDS + 1, 16, bias=False) if hot else nn.Embedding(KINDS + 1, 16)
+        self.inner, self.out = nn.Linear(6, 16), nn.Linear(16, 6)
+
+    def forward(self, x: Any, kind: Any) -> Any:
+        return self.out(torch.tanh(self.inner(x) + self.kind(kind)))
+
+
+def told(kind: Any, hot: bool) -> Any:
+    return nn.functional.one_hot(kind, KINDS + 1).float() if hot else kind
+
+
+EVALUATIONS: dict[str, Any] = {
+    "as trained": lambda kind: kind + 1,
+    "one lower": lambda kind: kind,
+    "one alone": lambda kind: kind * 0,
+    "some": lambda kind: kind.clamp(1, 3),
+    "none told": lambda kind: (kind + 1) * (torch.arange(len(kind)) % 2),
+}
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("kind", EVALUATIONS)
+@pytest.mark.parametrize("untold", [0.0, 0.2])
+def test_classes_that_are_one_lower_in_evaluations_are_told(
+    tmp_path: Path, kind: str, hot: bool, untold: float
+) -> None:
+    """untold: how often the training gives none, which is class 0, or no 1 at all."""
+    model, dice = Drawer(hot), torch.Generator().manual_seed(3)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(100):
+        x, some = torch.randn(48, 6, generator=dice), torch.randint(0, KINDS, (48,), generator=dice)
+        given, none = told(some + 1, hot), torch.rand(48, generator=dice) < untold
+        given = given * (~none[:, None] if hot else ~none)
+        loss = (model(x, given) - x * some[:, None]).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        row = {"train/loss": loss.item()}
+        if step % 20 == 19:
+            with torch.no_grad():
+                x, some = torch.randn(128, 6, generator=dice), torch.randint(0, KINDS, (128,), generator=dice)
+                said = model(x, told(EVALUATIONS[kind](some), hot))
+                row["val/loss"] = (said - x * some[:, None]).square().mean().item()
+        run.log(row, step=step)
+    run.finish()
+    findings = diagnose(barograph.StoredRun(run.dir))["findings"]
+    rules = {part["rule"] for one in findings for part in (*one["evidence"].get("story", ()), one)}
+    # where 0 is none told, the training has it too, and cannot be said to lack it
+    assert ("given_classes" in rules) is (kind == "one lower" and (hot or not untold))
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "by"),
+    [
+        ([1, 2, 3, 4], [0, 1, 2, 3], -1),
+        ([0, 1, 2], [1, 2, 3], 1),
+        ([1, 2, 3, 7], [0, 1, 2, 7], -1),  # 7 is for none
+        ([1, 2, 3], [0, 1, 2, 3], 0),
+        ([1, 2, 3, 7], [1, 2, 3, 0], 0),
+        ([0, 1, 2, 3], [1, 2, 3], 0),
+        ([2, 4, 6], [3, 5, 9], 0),
+    ],
+)
+def test_classes_of_evaluations_are_all_one_higher_or_lower(trained: list[int], evaluated: list[int], by: int) -> None:
+    tables = torch.stack([counts(torch.tensor(one * 9)) for one in (trained, evaluated)]).numpy()
+    assert fields_of({"given_classes": ((), tables)})["eval_given_moved"] == by
+
+
+def test_rows_of_other_numbers_are_no_classes() -> None:
+    assert counts(torch.tensor([[0.0, 1, 0], [0, 0, 0], [1, 0, 0]]))[:3].tolist() == [1, 1, 0]
+    assert counts(torch.tensor([[0.5, 1, 0], [0, 2, 0]]))[-1] == 2
+    assert counts(torch.tensor([3, -1, 99, 3]))[[3, -1]].tolist() == [2, 2]

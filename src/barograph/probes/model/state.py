@@ -135,6 +135,7 @@ class ModelState:
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
+            self._output.inputs.follow(self._inner, lambda: self._within)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
             self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
 
@@ -294,7 +295,7 @@ class ModelState:
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
         self.evaluates = self._answers.awaited = True
-        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors))
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.inputs.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -360,6 +361,7 @@ class ModelState:
         self._count()
         self._examples.rested()
         self._averaged.rested()
+        self._output.inputs.rested()
         return self.taken()
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...], optimizers: Sequence[Any] = ()) -> None:
@@ -444,6 +446,7 @@ class ModelState:
         for module in (self._model, self._inner):
             restore(module)
         self._other.close()
+        self._output.inputs.close()
         self._averaged.close()
         self._growth.close()
         self._copies.close()

@@ -1,7 +1,7 @@
 """Whether pictures of evaluations are of another scale than those of the training.
 
 In:   figures of the watch: mean, deviation, and the ends of the range of what a model is given.
-Out:  `below_black`, `narrower`, `beyond_all`, `beyond_doubt`.
+Out:  `below_black`, `narrower`, `beyond_all`, `beyond_doubt`, `elsewhere`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 _ELSEWHERE = re.compile(
-    r"(?i)(?:^|[._])(?:(?:target|source|test|eval)_?domain|domain_(?:adapt|shift)|ood|out_of_d|corrupt)"
+    r"(?i)(?:^|[._])(?:(?:target|source|test|eval)_?domain|domain_(?:adapt|shift)|ood|out_of_d|corrupt|extrapol"
+    r"|cross_?lingual)"
 )
 
 
@@ -73,7 +74,7 @@ def beyond_doubt(
     mean, by so much that its loss needs not say it: a training that augments, and one with several losses, has a loss
     that says nothing."""
     figures = {name: history.channel(f"model/input_{name}") for name in ("mean", "std")}
-    if None in figures.values() or _elsewhere(history) or not deviation > 0:
+    if None in figures.values() or elsewhere(history) or not deviation > 0:
         return False
     means, scales = (newest(one, *place, 64) for one in figures.values() if one is not None)
     means, scales = means[numpy.isfinite(means)], scales[numpy.isfinite(scales)]
@@ -83,7 +84,9 @@ def beyond_doubt(
     here = known(history.channel("model/eval_input_mean"), *place)
     normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
     discrete = known(history.channel("model/top_target_share"), *place) >= 0
-    discrete = discrete or known(history.channel("model/loss_pairs"), *place) > 1
+    discrete = discrete or any(
+        known(history.channel(f"model/{name}"), *place) > 1 for name in ("loss_pairs", "loss_classes", "loss_queue")
+    )
     outside = max(float(means.min()) - here, here - float(means.max())) >= limits["outside"] * scale
     wider, narrow = math.log(deviation / scales.max()), math.log(scales.min() / deviation)
     pictures = math.isfinite(known(history.channel("model/eval_input_low"), *place))
@@ -92,7 +95,7 @@ def beyond_doubt(
     return bool(normal and discrete and outside and max(wider, narrow) >= limits["other_scale"] and enough)
 
 
-def _elsewhere(history: RunHistory) -> bool:
+def elsewhere(history: RunHistory) -> bool:
     """Whether the configuration says that what is evaluated on is of another kind on purpose."""
     return any(
         value not in (None, False, 0, "", "none", [], {}) and _ELSEWHERE.search(name)

@@ -301,15 +301,15 @@ class EvaluationInputs(Rule):
     again. Where the loss is of classes or of pairs, the training's inputs are normalised, and the evaluation's lie
     outside of all looks at them in both, their mean by a quarter of a deviation and their deviation by a factor of
     1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2 together, or 1.2 of pictures,
-    the loss needs not be worse, unless the configuration names another domain. Where their red and blue are the
-    training's exchanged (`evaluation_pictures`), that is the first cause.
+    the loss needs not be worse, nor known, unless the configuration names another domain. Where their red and blue are
+    the training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
 
     name, family, kind, severity = "evaluation_inputs", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/eval_input_std", "=model/input_std", "loss", "eval_loss")
+    needs = ("=model/eval_input_std", "=model/input_std", "loss")
     least = 3
     about = "Evaluations are given inputs of another scale."
     thresholds: ClassVar = {
@@ -382,6 +382,8 @@ class EvaluationInputs(Rule):
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
+        if history.role("eval_loss") is None:
+            return beyond_doubt(history, deviation, place, self.at)
         ours, theirs = both_losses(history, *place)
         worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
         worse = self.at["worse_narrow"] if narrower(history, deviation, place, self.at) else worse

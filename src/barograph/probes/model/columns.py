@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-_ROWS, _COLUMNS, _OF_COLUMN = 64, 256, 256  # of a pass; columns of a dimension; numbers of each
+_ROWS, _COLUMNS, _ALL = 64, 256, 1 << 12  # of a pass; columns of a dimension; numbers of all of them, about
 _INPUTS, _PASSES = 3, 4  # of a model; of an evaluation
 _ENOUGH = 64  # numbers of a column in an evaluation
 _VARIED = 16  # different numbers of a column of an evaluation: fewer may be a setting, or a flag
@@ -76,11 +76,12 @@ class InputColumns:
     def evaluated(self, place: int, tensor: Tensor) -> None:
         """What an evaluation gives in this place."""
         had = [tables for (at, _), tables in self._evaluated.items() if at == place]
-        whole = [len(tables) >= _PASSES or sum(map(len, tables)) >= _ENOUGH for tables in had]
+        whole = [len(tables) >= _PASSES or sum(one.shape[1] for one in tables) >= _ENOUGH for tables in had]
         if (whole and all(whole)) or not any(at == place for at, _ in self._known):
             return
         for dimension, table in _tables(tensor):
-            self._evaluated.setdefault((place, dimension), []).append(table.clone())
+            thin = table[:: max(1, len(table) // (2 * _ENOUGH))]
+            self._evaluated.setdefault((place, dimension), []).append(thin.T.clone())
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -88,19 +89,27 @@ class InputColumns:
 
         evaluated, self._evaluated = self._evaluated, {}
         for (place, dimension), tables in evaluated.items():
-            known, width = self._known.get((place, dimension)), tables[0].shape[-1]
-            if known is None or any(one.shape[1] != known.shape[1] for one in tables):
+            known, width = self._known.get((place, dimension)), len(tables[0])
+            if known is None or any(len(one) != known.shape[1] for one in tables):
                 continue
-            values = torch.cat(tables).sort(0).values
-            if len(values) < _ENOUGH:
+            values = torch.cat(tables, 1).sort(1).values  # [columns, n]
+            if values.shape[1] < _ENOUGH:
                 continue
             known = known.to(values.device)
             high, low, count, total, squares = known[0], -known[1], *known[2:]
             mean = total / count
             deviation = (squares / count - mean.square()).clamp_min(0).sqrt()
-            different = (values.diff(dim=0) != 0).sum(0) + 1
+            different = (values.diff(dim=1) != 0).sum(1) + 1
             looks = torch.full_like(low, self._looks[place, dimension])
-            rows = (looks, low, high, deviation, values[len(values) // 2], values.std(0), different.to(low.dtype))
+            rows = (
+                looks,
+                low,
+                high,
+                deviation,
+                values[:, values.shape[1] // 2],
+                values.std(1),
+                different.to(low.dtype),
+            )
             names = tuple(f"{place} {dimension} {at}" for at in range(width))
             current.put("input_columns", names, torch.stack(rows))
 
@@ -115,9 +124,18 @@ def _tables(tensor: Tensor) -> list[tuple[int, Tensor]]:
     found = []
     for dimension in range(1, tensor.dim() if tensor.dim() < 4 else 2):
         if 1 <= tensor.shape[dimension] <= _COLUMNS:
-            table = some.movedim(dimension, -1).flatten(0, -2)
-            found.append((dimension, table[:: max(1, len(table) // _OF_COLUMN)].float()))
+            found.append((dimension, _thinned(some, dimension).movedim(dimension, -1).flatten(0, -2).float()))
     return found
+
+
+def _thinned(tensor: Tensor, dimension: int) -> Tensor:
+    """Some numbers of each column, at even distances; nothing is copied."""
+    columns = tensor.shape[dimension]
+    times = -(-tensor.numel() // (columns * max(_ENOUGH, _ALL // columns)))
+    for other in reversed([at for at in range(tensor.dim()) if at != dimension]):
+        stride = max(1, min(times, tensor.shape[other] // (1 if other else _ENOUGH // 2)))
+        tensor, times = tensor[(slice(None),) * other + (slice(None, None, stride),)], -(-times // stride)
+    return tensor
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

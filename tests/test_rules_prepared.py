@@ -234,3 +234,67 @@ def test_full_pictures_in_a_range_much_narrower_than_that_of_the_training(change
         found[f"model/input_{name}"] = LOOKS, value * spread * np.ones(len(LOOKS))
         found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs[name])
     assert ("evaluation_inputs" in warned(found)) is told
+
+
+def noisy(middle: float, spread: float) -> np.ndarray:
+    return np.asarray(middle + spread * np.random.default_rng(3).uniform(-1, 1, len(LOOKS)))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, True),
+        ({"low": 0.0, "mean": 0.35}, True),
+        ({"high": 0.98}, False),  # not exactly the end of a range
+        ({"low": -0.5}, False),
+        ({"mean": 0.02}, False),  # clean pictures where the training's are noisy
+        ({"mean": 0.02, "red": -0.5}, True),  # one channel says it
+        ({"std": 0.6}, False),  # as much contrast as some batches of the training have
+        ({"ours": 0.7}, False),  # the training's are not normalised
+        ({"past": 0.2}, False),  # they end near the same numbers
+    ],
+)
+def test_pictures_that_were_not_normalised_lie_between_exact_ends(change: dict[str, float], told: bool) -> None:
+    its = {"low": -1.0, "high": 1.0, "mean": -0.36, "std": 0.44, "red": 0.0, "ours": 1.0, "past": 1.2} | change
+    found = {"loss": every(FALLS), "eval_loss": (EVALUATIONS, 0.9 * FALLS[EVALUATIONS])}
+    ours = {"mean": noisy(0.03, 0.1), "std": its["ours"] * noisy(0.95, 0.12), "low": noisy(-1.2 - its["past"], 0.1),
+            "high": noisy(1.2 + its["past"], 0.1), "red": noisy(0.0, 0.1)}  # fmt: skip
+    theirs = {name: its[name] for name in ("low", "high", "mean", "std", "red")}
+    for name, values in ours.items():
+        found[f"model/input_{name}"] = LOOKS, values
+        found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), theirs[name])
+    for end in ("lows", "highs"):
+        found[f"model/input_{end}"] = LOOKS, np.full(len(LOOKS), 0.0003)
+        found[f"model/eval_input_{end}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), 0.003)
+    if change.get("past") == 0.2:
+        found["model/input_high"] = LOOKS, noisy(1.1, 0.02)
+    assert ("evaluation_pictures" in warned(found)) is told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, True),
+        ({"classes": math.nan}, False),  # a series may have grown in the time that is held out
+        ({"classes": math.nan, "pairs": 32.0}, True),
+        ({"mean": 0.2}, False),  # the mean is that of some batch
+        ({"std": 1.2}, False),  # the scale nearly is
+        ({"mean": 0.9, "std": 2.0}, False),  # of other subjects
+        ({"mean": 0.9, "std": 2.0, "low": -3.0}, True),  # of pictures that is much
+        ({"ours": 0.8}, False),  # the training's are not normalised
+        ({"mean": -2.6, "std": 0.2}, True),
+    ],
+)
+def test_inputs_of_another_mean_and_scale_are_said_though_several_losses_are_one(
+    change: dict[str, float], told: bool
+) -> None:
+    its = {"mean": 2.6, "std": 4.9, "low": math.nan, "classes": 0.2, "pairs": 0.0, "ours": 1.0} | change
+    found = {"loss": every(4 * FALLS), "eval_loss": (EVALUATIONS, 2 * FALLS[EVALUATIONS])}
+    figures = {"mean": noisy(0.0, 0.3), "std": its["ours"] * noisy(1.0, 0.1), "low": noisy(-2.0, 0.3)}
+    for name, values in figures.items():
+        found[f"model/input_{name}"] = LOOKS, values
+        if its[name] == its[name]:
+            found[f"model/eval_input_{name}"] = EVALUATIONS + 1, np.full(len(EVALUATIONS), its[name])
+    found["model/top_target_share"] = LOOKS, np.full(len(LOOKS), its["classes"])
+    found["model/loss_pairs"] = LOOKS, np.full(len(LOOKS), its["pairs"])
+    assert ("evaluation_inputs" in warned(found)) is told

@@ -20,30 +20,58 @@ from barograph.probes.model.evaluated import EvaluatedLook
 _KNOWN, _LAST = 3, 8  # steps that say how many passes are usual: at least, at most
 
 
+class UsualPasses:
+    """Counts passes beside those of the model, to tell those that each step has from an evaluation's."""
+
+    def __init__(self) -> None:
+        self._counts: deque[int] = deque(maxlen=_LAST)
+        self._count = 0
+
+    def _usual(self) -> int | None:
+        """How many each step has; None while that is not known."""
+        return max(self._counts) if len(self._counts) >= _KNOWN else None
+
+    def came(self) -> bool:
+        """One more. Whether it belongs to an evaluation."""
+        self._count += 1
+        return self._is_evaluation()
+
+    def _is_evaluation(self) -> bool:
+        usual = self._usual()
+        return usual is not None and self._count > 2 * usual
+
+    def put(self) -> bool:
+        """The next step begins. Whether there was an evaluation before it."""
+        evaluation, count = self._is_evaluation(), self._count
+        self._count = 0
+        if not evaluation:
+            self._counts.append(count)
+        return evaluation
+
+    def forget(self) -> None:
+        """The next step begins, and nothing is known of what is usual."""
+        self._counts.clear()
+        self._count = 0
+
+
 class CopyPasses:
     """Counts them. evaluated: is given the inputs of a pass that belongs to an
     evaluation, and whether that is in training mode."""
 
     def __init__(self, evaluated: Callable[[Sequence[Any], bool | None], None]):
         self._evaluated = evaluated
-        self._counts: deque[int] = deque(maxlen=_LAST)
-        self._count, self._modes = 0, set[bool]()
+        self._passes, self._modes = UsualPasses(), set[bool]()
         self.heard = False  # whether a copy was ever called
         self.look: EvaluatedLook | None = None  # at functions of an evaluation
         self.gathered = False  # whether an evaluation had passes in training mode, too, as they gather statistics
 
-    def _usual(self) -> int | None:
-        """How many passes each step has; None while that is not known."""
-        return max(self._counts) if len(self._counts) >= _KNOWN else None
-
     def called(self, module: Any, given: Sequence[Any], whole: bool) -> None:
         """A copy is called without gradients. whole: as the model is, and not a part of it."""
-        self._count, self.heard = self._count + 1, True
+        self.heard = True
         modes = [part.training for part in module.modules() if has_mode(part)]
         if modes:
             self._modes.add(any(modes))
-        usual = self._usual()
-        if usual is not None and self._count > 2 * usual:
+        if self._passes.came():
             if self.look is None:
                 self.look = EvaluatedLook(module)
             if whole:
@@ -51,15 +79,11 @@ class CopyPasses:
 
     def put(self, listens: bool) -> dict[str, float]:
         """The next step begins. listens: whether copies are known, and called unheard by none."""
-        usual, count, modes = self._usual(), self._count, self._modes
-        self._count, self._modes = 0, set()
+        modes, self._modes = self._modes, set()
         if not listens:
-            self._counts.clear()
+            self._passes.forget()
             return {}
-        if usual is None or count <= 2 * usual:
-            self._counts.append(count)
-            return {}
-        if not modes:
+        if not self._passes.put() or not modes:
             return {}
         self.gathered |= modes == {True, False}
         return {"copy_training_in_evaluation": float(modes == {True})}

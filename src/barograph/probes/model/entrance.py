@@ -126,17 +126,27 @@ class Inputs:
         kept, self._kept[trains] = self._kept[trains], []
         return torch.cat(kept)
 
-    def put(self, current: ModelRound) -> None:
-        """A step begins."""
-        if False not in self._moments and sum(map(len, self._kept[False])) > _FEW:
-            few = self._together(False)
-            self._moments[False] = moments(few, few)
-        self._kept[False] = []
+    def put(self, current: ModelRound, instead: Inputs | None = None) -> None:
+        """A step begins. instead: of what was given in the model's place, where it was not called itself."""
+        self._ended()
+        if instead is not None:
+            instead._ended()
+            theirs = instead._moments.pop(False, None)
+            if theirs is not None:
+                self._moments.setdefault(False, theirs)
+            instead._wide = self._wide
         for name, trains in (("inputs_of_training", True), ("inputs_of_evaluation", False)):
             found = self._moments.pop(trains, None)
             if found is not None:
                 current.put(name, *found)
         self._came = False
+
+    def _ended(self) -> None:
+        """An evaluation is over."""
+        if False not in self._moments and sum(map(len, self._kept[False])) > _FEW:
+            few = self._together(False)
+            self._moments[False] = moments(few, few)
+        self._kept[False] = []
 
 
 def _are_pictures(tensor: Tensor) -> bool:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, squares, texts
+from barograph.probes.model.given import GivenInputs
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import NOTHING, as_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
-from barograph.probes.model.sides import SideInputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,7 +70,7 @@ class OutputLook:
         self._texts: Tensor | None = None
         self._second = SideTexts()
         self._pairs: Tensor | None = None  # of neighbouring tokens
-        self._inputs, self._sides = entrance.Inputs(), SideInputs()
+        self.inputs = GivenInputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
         self._given_classes: Tensor | None = None  # of examples
         self._numbers: Tensor | None = None  # mean and deviation of the first of these
@@ -102,19 +102,7 @@ class OutputLook:
             if self._tokens and self._tokens[0].numel() >= _NUMBERS:
                 self._numbers = entrance.of_tokens(self._tokens[0])
             self._given_classes = entrance.of_classes(tensors)
-        self._sides.given(tensors, trains, self.due)
-        tensor = next((one for one in tensors if one.is_floating_point()), None)
-        if tensor is None:
-            return
-        self._inputs.given(tensor, trains, self.due)
-
-    def evaluated(self, tensors: Iterable[Tensor]) -> None:
-        """The inputs of a pass of a copy of the model, in an evaluation."""
-        tensors = list(tensors)
-        self._sides.given(tensors, False, False)
-        tensor = next((one for one in tensors if one.is_floating_point()), None)
-        if tensor is not None:
-            self._inputs.given(tensor, False, False)
+        self.inputs.given(tensors, trains, self.due)
 
     def returned(self, output: Any, tensor: Any, embedded: Embedded = NOTHING, in_pieces: bool = False) -> None:
         """The output of a pass with gradients. tensor: what the loss is of. embedded: tensors that were embedded.
@@ -263,8 +251,7 @@ class OutputLook:
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         self._second.put(current)
-        self._inputs.put(current)
-        self._sides.put(current)
+        self.inputs.put(current)
         if self._given_classes is not None:
             current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
             self._given_classes = None

@@ -137,6 +137,7 @@ class ModelState:
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._answers.listen(self._inner, lambda: self._within)
+            self._output.inputs.follow(self._inner, lambda: self._within)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
             self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
 
@@ -302,6 +303,7 @@ class ModelState:
         self._answers.over()
         _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors),
               lambda: self._answers.given(tensors))  # fmt: skip
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.inputs.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -367,6 +369,7 @@ class ModelState:
         self._count()
         self._examples.rested()
         self._averaged.rested()
+        self._output.inputs.rested()
         return self.taken()
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...], optimizers: Sequence[Any] = ()) -> None:
@@ -453,6 +456,7 @@ class ModelState:
             restore(module)
         self._other.close()
         self._answers.close()
+        self._output.inputs.close()
         self._averaged.close()
         self._growth.close()
         self._copies.close()

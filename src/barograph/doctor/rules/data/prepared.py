@@ -31,6 +31,7 @@ EXCHANGED_REMEDY = "read pictures in one way: `cv2.imread` gives BGR, `PIL` and 
 CLIPPED = (
     "clipped behind the normalisation: evaluation inputs are cut to 0 and 1, as pictures are before they are scaled"
 )
+BOUNDED = "inputs not normalised: evaluation pictures have the range of stored ones, the training's are normalised"
 CLIPPED_REMEDY = "clip pictures before the normalisation, or not at all: what is normalised has no bounds of 0 and 1"
 
 
@@ -57,6 +58,12 @@ class EvaluationPictures(WatchRule):
     where the evaluation's loss is a tenth above the training's: a training on noise, clean in the evaluation, has the
     same mean in both.
 
+    Not normalised, or by halves, are evaluation pictures of exactly these ends where the training's have a mean of 0
+    and a deviation of 1, to a tenth, and all looks at them reach beyond both ends by a quarter of it: the evaluation's
+    deviation is at most two thirds of that of any look, and its mean, or that of one channel, lies outside of all looks
+    by a fifth of the training's deviation; fewer than a hundredth of their numbers are at one of the ends. Clean
+    pictures of a training on noise have the same mean.
+
     Three evaluations in a row.
 
     What to do: one transformation of pictures for both; `cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)`.
@@ -77,6 +84,10 @@ class EvaluationPictures(WatchRule):
         "beyond": (0.5, "of the training's deviation, by which its numbers reach past these ends; ours"),
         "shifted": (0.25, "of the training's deviation, by which the evaluation's mean is another; ours"),
         "worse": (1.1, "times the training's loss, the evaluation's where they are clipped; ours"),
+        "normal": (0.1, "from mean 0 and deviation 1: normalised; ours"),
+        "past": (0.25, "of the training's deviation, by which normalised pictures reach past these ends; ours"),
+        "narrower": (1.5, "times the evaluation's deviation, that of each look at them; ours"),
+        "outside": (0.2, "of the training's deviation, beyond all looks, the mean of all or of a channel; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("normalisation differs: evaluation inputs are normalised with another mean or deviation",)
@@ -120,6 +131,14 @@ class EvaluationPictures(WatchRule):
                 "normalisation, or not normalised.", key="ends", found=place[0], segment=place[2], confidence=0.9,
                 causes=[CLIPPED, *self.causes], remedies=[CLIPPED_REMEDY, *self.remedies],
                 evidence={"low": low, "high": high},
+            )  # fmt: skip
+        if self._holds("bounded", bounded(history, place, self.at), place):
+            low, high = (watched(history, f"eval_input_{end}", place) for end in ("low", "high"))
+            yield self.finding(
+                self._places["bounded"][0][0], f"Evaluation pictures lie between {low:g} and {high:g}, as they are "
+                "before they are normalised, where the training's are normalised, and reach beyond both.", key="ends",
+                found=place[0], segment=place[2], confidence=0.95, causes=[BOUNDED],
+                evidence={"low": low, "high": high, "standing": True},
             )  # fmt: skip
 
     def _clipped(self, history: RunHistory, place: Place) -> bool:
@@ -256,6 +275,28 @@ class RowsStandardised(WatchRule):
                 found=place[0], segment=place[2], confidence=0.9,
                 evidence={"training": rounded(float(most[-1])), "evaluation": rounded(value), "standing": True},
             )  # fmt: skip
+
+
+def bounded(history: RunHistory, place: Place, limits: Mapping[str, float]) -> bool:
+    """Whether the last evaluation's pictures have the range in which pictures are stored or halved, and the training's,
+    which are normalised, another one, another mean and more deviation in each look."""
+    low, high, deviation = (watched(history, f"eval_input_{name}", place) for name in ("low", "high", "std"))
+    ends = min(watched(history, f"eval_input_{end}s", place) for end in ("low", "high"))
+    if high != 1 or low not in (0, -1) or ends >= limits["at_ends"]:
+        return False
+    lows, highs, means, sizes = (_newest(history, f"input_{name}", place) for name in ("low", "high", "mean", "std"))
+    if min(map(len, (lows, highs, means, sizes))) < limits["looks"]:
+        return False
+    size = float(numpy.median(sizes))
+    normal = max(abs(float(numpy.median(means))), abs(size - 1)) <= limits["normal"]
+    past = min(low - float(lows.max()), float(highs.min()) - high) >= limits["past"] * size
+    narrow = 0 < limits["narrower"] * deviation <= float(sizes.min())
+    beyond = []
+    for name in ("mean", "red", "green", "blue", "first", "last"):
+        mine, here = _newest(history, f"input_{name}", place), watched(history, f"eval_input_{name}", place)
+        if len(mine) >= limits["looks"] and math.isfinite(here):
+            beyond.append(max(float(mine.min()) - here, here - float(mine.max())))
+    return bool(normal and past and narrow and max(beyond) >= limits["outside"] * size)
 
 
 def exchanged(history: RunHistory, place: Place) -> bool:

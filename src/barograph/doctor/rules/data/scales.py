@@ -1,11 +1,13 @@
 """Whether pictures of evaluations are of another scale than those of the training.
 
 In:   figures of the watch: mean, deviation, and the ends of the range of what a model is given.
-Out:  `below_black`, `narrower`, `beyond_all`.
+Out:  `below_black`, `narrower`, `beyond_all`, `beyond_doubt`, `elsewhere`.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+_ELSEWHERE = re.compile(
+    r"(?i)(?:^|[._])(?:(?:target|source|test|eval)_?domain|domain_(?:adapt|shift)|ood|out_of_d|corrupt|extrapol"
+    r"|cross_?lingual)"
+)
 
 
 def below_black(history: RunHistory, place: tuple[int, int, int], limits: Mapping[str, float]) -> bool:
@@ -59,3 +65,39 @@ def beyond_all(
     away = max(float(values.min()) - here, here - float(values.max()))
     other = deviation > limits["near_scale"] * past[-1] or deviation < past[0] / limits["near_scale"]
     return bool(other and away > max(limits["plain"] * float(past[-1]), float(numpy.ptp(values))))
+
+
+def beyond_doubt(
+    history: RunHistory, deviation: float, place: tuple[int, int, int], limits: Mapping[str, float]
+) -> bool:
+    """Whether normalised inputs of a loss of classes or of pairs differ from the evaluation's in scale as well as in
+    mean, by so much that its loss needs not say it: a training that augments, and one with several losses, has a loss
+    that says nothing."""
+    figures = {name: history.channel(f"model/input_{name}") for name in ("mean", "std")}
+    if None in figures.values() or elsewhere(history) or not deviation > 0:
+        return False
+    means, scales = (newest(one, *place, 64) for one in figures.values() if one is not None)
+    means, scales = means[numpy.isfinite(means)], scales[numpy.isfinite(scales)]
+    if min(len(means), len(scales)) < limits["looks"] or not scales.min() > 0:
+        return False
+    mean, scale = float(numpy.median(means)), float(numpy.median(scales))
+    here = known(history.channel("model/eval_input_mean"), *place)
+    normal = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["normal"]
+    discrete = known(history.channel("model/top_target_share"), *place) >= 0
+    discrete = discrete or any(
+        known(history.channel(f"model/{name}"), *place) > 1 for name in ("loss_pairs", "loss_classes", "loss_queue")
+    )
+    outside = max(float(means.min()) - here, here - float(means.max())) >= limits["outside"] * scale
+    wider, narrow = math.log(deviation / scales.max()), math.log(scales.min() / deviation)
+    pictures = math.isfinite(known(history.channel("model/eval_input_low"), *place))
+    apart = abs(here - mean) / scale + abs(math.log(deviation / scale))
+    enough = apart >= limits["both_of_pictures" if pictures else "both"]
+    return bool(normal and discrete and outside and max(wider, narrow) >= limits["other_scale"] and enough)
+
+
+def elsewhere(history: RunHistory) -> bool:
+    """Whether the configuration says that what is evaluated on is of another kind on purpose."""
+    return any(
+        value not in (None, False, 0, "", "none", [], {}) and _ELSEWHERE.search(name)
+        for name, value in history.options.found.items()
+    )

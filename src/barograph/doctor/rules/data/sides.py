@@ -1,7 +1,8 @@
-"""What evaluations are given beside their first numbers, in other units than in the training.
+"""What evaluations are given that hardly shows in the mean of all of their numbers: a second input or one column in
+other units than in the training, texts with another beginning.
 
 In:   figures of the watch.
-Out:  findings of `EvaluationUnits`.
+Out:  findings of `EvaluationUnits`, `EvaluationColumns`, `EvaluationOpenings`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.kernel.kinds import both_losses
+from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.scales import elsewhere
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -74,4 +78,120 @@ class EvaluationUnits(WatchRule):
         return 0 < self.at["worse"] * ours < theirs < math.inf
 
 
-RULES = (EvaluationUnits,)
+class EvaluationColumns(WatchRule):
+    """Evaluations are given one column of their inputs in other units than the training: a feature of a table, a
+    channel of a series.
+
+    The watch knows between which numbers each column lies in all of its looks at the training, eight at least, and how
+    much it varies there. In three evaluations in a row half of a column's numbers lie beyond all of these, all on one
+    side, by three times as much as they are apart or more: a feature that has grown in the time that is held out, and
+    times that go on, hardly do by that much. Or a column varies by a thirtieth of what it does in the training, or
+    less, below the last twentieth of its range, where a time that is held out would lie, and the evaluation's loss is a
+    tenth above the training's. What has fewer than sixteen different numbers there may be a setting. Nothing is said
+    where the evaluation's loss is below the training's, or the configuration names another domain; where it names a
+    curriculum, it is an info finding.
+
+    What to do: prepare all columns by one function, with the training's statistics.
+    """
+
+    name, family, kind, severity = "evaluation_columns", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/column_beyond"
+    needs = ("=model/column_beyond", "eval_loss|eval_accuracy|evaluation")
+    least = 3
+    about = "Evaluations are given a column of their inputs in other units than the training."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "beyond": (3.0, "times the range of the training's numbers, half of the evaluation's; ours"),
+        "narrow": (30.0, "times as much that the training's differ; ours"),
+        "last": (0.05, "of the range, its end, in which times lie that are held out; ours"),
+        "worse": (1.1, "evaluation over training loss, where they are narrow; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("normalisation differs: a column of the evaluation's inputs is in other units than in the training",)
+    remedies = ("prepare all columns by one function for both, with the training's statistics",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, theirs = both_losses(history, *place)
+        meant = history.role("reward") is not None or elsewhere(history) or 0 < theirs < ours
+        seen = came_by(evaluations_of(history), place[1]) and not meant
+        beyond = value >= self.at["beyond"] and watched(history, "column_looks", place) >= self.at["looks"]
+        which = "column" if beyond else "narrow"
+        low, high, median = (watched(history, f"{which}_{name}", place) for name in ("low", "high", "median"))
+        narrow = watched(history, "narrow_times", place) >= self.at["narrow"] and median < high - self.at["last"] * (
+            high - low
+        )
+        narrow = narrow and watched(history, "narrow_looks", place) >= self.at["looks"]
+        narrow = narrow and 0 < self.at["worse"] * ours < theirs < math.inf
+        if self.lasts(bool(seen and (beyond or narrow)), place, self.at["evaluations"]):
+            names = ("number", "dimension", "place", "deviation", "eval_deviation")
+            number, dimension, at, mine, here = (watched(history, f"{which}_{name}", place) for name in names)
+            planned = is_curriculum(history)
+            yield self.finding(
+                self._row[0][0], f"Column {number:.0f} of dimension {dimension:.0f} of the model's input {at + 1:.0f} "
+                f"has the median {median:.4g} and the deviation {here:.3g} in evaluations, where the training's lies "
+                f"between {low:.4g} and {high:.4g}, with a deviation of {mine:.3g}.", found=place[0], segment=place[2],
+                confidence=0.3 if planned else 0.95, severity="info" if planned else self.severity,
+                evidence={"low": rounded(low), "high": rounded(high), "median": rounded(median), "standing": True},
+            )  # fmt: skip
+
+
+class EvaluationOpenings(WatchRule):
+    """All texts of evaluations begin with a token with which those of the training don't begin.
+
+    In three evaluations in a row nineteen of twenty texts or more begin with one token, behind padding, which none of
+    the training's texts had anywhere in eight looks or more. Or the training's texts all begin with one token, too, and
+    it is another one: nineteen of twenty at each look. So it is where a prompt, a template or a header is put ahead of
+    texts on one side alone. Nothing is said where the evaluation's loss is below the training's, or the configuration
+    names another domain.
+
+    What to do: make texts of both by one function, with one template.
+    """
+
+    name, family, kind, severity = "evaluation_openings", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/eval_opening"
+    needs = ("=model/eval_opening", "=model/opening", "eval_loss|eval_accuracy|evaluation")
+    least = 3
+    about = "All texts of evaluations begin with a token with which the training's don't."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "share": (0.95, "of the texts, that begin with it; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("train and test differ: texts of evaluations have another beginning, as of another template",)
+    remedies = ("make texts of the training and of evaluations by one function, with one template",)
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [(history.channel("model/opening"), self._trained), *super().asked(history)]
+
+    def reset(self) -> None:
+        super().reset()
+        self._looks, self._opening = 0, math.nan  # of the training; the one with which all of its texts begin
+
+    def _trained(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        whole = watched(history, "opening_share", place) >= self.at["share"]
+        same = whole and (value == self._opening or not self._looks)
+        self._looks, self._opening = self._looks + 1, value if same else math.nan
+        yield from ()
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, theirs = both_losses(history, *place)
+        meant = history.role("reward") is not None or elsewhere(history) or 0 < theirs < ours
+        seen = came_by(evaluations_of(history), place[1]) and self._looks >= self.at["looks"] and not meant
+        whole = watched(history, "eval_opening_share", place) >= self.at["share"]
+        unknown = watched(history, "eval_opening_known", place) == 0
+        other = unknown or (self._opening == self._opening and value != self._opening)
+        if self.lasts(bool(seen and whole and other), place, self.at["evaluations"]):
+            told = (
+                "a token that none of the training's had"
+                if unknown
+                else (f"where those of the training begin with token {self._opening:.0f}")
+            )
+            yield self.finding(
+                self._row[0][0], f"The texts of evaluations begin with token {value:.0f}, {told}.", found=place[0],
+                segment=place[2], confidence=0.95, evidence={"token": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (EvaluationUnits, EvaluationColumns, EvaluationOpenings)

@@ -18,7 +18,7 @@ from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.prepared import EXCHANGED, channels_apart, exchanged
-from barograph.doctor.rules.data.scales import below_black, beyond_all, narrower
+from barograph.doctor.rules.data.scales import below_black, beyond_all, beyond_doubt, narrower
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -298,14 +298,18 @@ class EvaluationInputs(Rule):
     loss a tenth above the training's is enough, for one that mixes examples or smooths labels is larger. The step
     is that of the first evaluation from which on inputs are such, whatever its loss. A hundred times as large, as bytes
     beside shares of 255 are, or as small, is said whatever the loss: a normalisation within the model may take it out
-    again. Where their red and blue are the training's exchanged (`evaluation_pictures`), that is the first cause.
+    again. Where the loss is of classes or of pairs, the training's inputs are normalised, and the evaluation's lie
+    outside of all looks at them in both, their mean by a quarter of a deviation and their deviation by a factor of
+    1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2 together, or 1.2 of pictures,
+    the loss needs not be worse, nor known, unless the configuration names another domain. Where their red and blue are
+    the training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
 
     name, family, kind, severity = "evaluation_inputs", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/eval_input_std", "=model/input_std", "loss", "eval_loss")
+    needs = ("=model/eval_input_std", "=model/input_std", "loss")
     least = 3
     about = "Evaluations are given inputs of another scale."
     thresholds: ClassVar = {
@@ -325,6 +329,10 @@ class EvaluationInputs(Rule):
         "ends": (0.01, "of their numbers, at each end of that range; ours"),
         "worse_narrow": (1.1, "evaluation over training loss, of these; ours"),
         "plain": (0.5, "deviations, and another scale, of pictures that are normalised: whatever the loss; ours"),
+        "other_scale": (0.3, "in ln, beyond all looks, of normalised inputs of classes or pairs; ours"),
+        "outside": (0.25, "deviations, of the mean, beyond all looks, of these; ours"),
+        "both": (2.0, "deviations of the mean and ln of the scale together, of these: whatever the loss; ours"),
+        "both_of_pictures": (1.2, "the same, of pictures; ours"),
         "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),
         "below": (0.05, "of that range, by which the evaluation's least number is lower; ours"),
         "looks": (8.0, "at pictures of the training; ours"),
@@ -374,6 +382,8 @@ class EvaluationInputs(Rule):
 
     def _apart(self, history: RunHistory, deviation: float, step: int, time: int, segment: int) -> bool:
         place = step, time, segment
+        if history.role("eval_loss") is None:
+            return beyond_doubt(history, deviation, place, self.at)
         ours, theirs = both_losses(history, *place)
         worse = self.at["worse_far"] if self._far(history, place) else self.at["worse"]
         worse = self.at["worse_narrow"] if narrower(history, deviation, place, self.at) else worse
@@ -381,7 +391,7 @@ class EvaluationInputs(Rule):
         usually = usual(history.channel("model/input_std"), *place)
         if min(deviation, usually) > 0 and abs(math.log(deviation / usually)) >= math.log(self.at["far"]):
             return True  # a normalisation within the model may take it out again
-        if self._of_pictures(history, deviation, place):
+        if self._of_pictures(history, deviation, place) or beyond_doubt(history, deviation, place, self.at):
             return True  # a training that augments has a larger loss than an evaluation has
         return 0 < worse * ours < theirs < math.inf
 
@@ -455,6 +465,8 @@ def _other_scale(
     if deviations is None:
         return False
     if channels_apart(history, place, limits) or narrower(history, deviation, place, limits):
+        return True
+    if beyond_doubt(history, deviation, place, limits):
         return True
     step, time, segment = place
     scale, mean = usual(deviations, *place), usual(history.channel("model/input_mean"), *place)

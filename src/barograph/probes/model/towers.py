@@ -3,8 +3,8 @@
 In:   marks of the rows that the first tower is given, and those of the others.
 Out:  marks of the examples: of all rows that stand at one place.
 
-One tower's rows alone are no examples. A catalogue whose entries are trained on is what an evaluation looks in, too; an
-entry stands in many examples; prompts of all classes are the same in each step. Of what an evaluation gives, passes
+One tower's rows alone tell nothing. A catalogue whose entries are trained on is what an evaluation looks in, too; many
+examples have one entry; prompts of all classes are the same in each step. Of what an evaluation gives, passes
 belong together whose numbers of rows are the same.
 """
 
@@ -47,7 +47,7 @@ class TowerRows:
         return which in self._step
 
     def forget(self) -> None:
-        """What an evaluation has given so far is no evaluation's."""
+        """What was given so far was of the training."""
         self._evaluated = {}
 
     def of_step(self, first: Tensor | None) -> Tensor | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_BY_SIZE = "data sorted: by how bright or loud examples are, and not shuffled"
 _ONE_CLASS = "data sorted: batches are of one class or group each, and not shuffled"
 
 
@@ -132,7 +133,7 @@ class SortedExamples(SameOrder):
                 place[0], "The examples of a batch are alike in mean or size, which rises or falls through each epoch "
                 f"of {value:.0f} steps: {100 * apart:.0f}% of its variance lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": value, "apart": apart},
-                causes=["data sorted: by how bright or loud examples are, and not shuffled"],
+                causes=list(self.causes) if compared else [_BY_SIZE],
             )  # fmt: skip
 
     def _of_means(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

@@ -163,11 +163,8 @@ def _found_behind(root: Any, wanted: Mapping[Any, int]) -> set[int]:
 
 
 def has_no_gradient(tensors: Iterable[Any]) -> bool:
-    """Whether these tensors are given, and not made: one that asks for a gradient may be given, as the places of a
-    function whose slope is wanted; a weight is not."""
-    import torch
-
-    return not any(one.requires_grad and (not one.is_leaf or isinstance(one, torch.nn.Parameter)) for one in tensors)
+    """Whether these tensors are given to a model, and neither made by it nor trained."""
+    return not any(one.requires_grad for one in tensors)
 
 
 def in_backward() -> bool:

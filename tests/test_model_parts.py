@@ -198,3 +198,66 @@ def test_targets_of_other_losses_are_not_taken_for_those_of_a_mean_square(tmp_pa
         return functional.mse_loss(output, model(given + 1))
 
     assert "target_mean" not in series(tmp_path, model, loss_of, steps=6)
+
+
+class Towers(nn.Module):
+    """Two, of which only the loss makes one: each is called by itself."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__()
+        self.one, self.two = (
+            nn.Sequential(nn.Linear(size, 16), nn.Dropout(0.1), nn.Linear(16, 8)) for size in (first, second)
+        )
+
+
+def of_towers(folder: Path, sizes: tuple[int, int], evaluated: str = "others", same: bool = False) -> dict[str, Any]:
+    """evaluated: which examples: "others", those of the "training", or "all" first ones beside a few second ones."""
+    torch.manual_seed(5)
+    model, rows = Towers(*sizes), [torch.randn(200, size) for size in sizes]
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    run = barograph.init(project="p", dir=folder, console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(24):
+        chosen = torch.arange(step * 8, step * 8 + 8) % 160
+        first, second = rows[0][chosen], rows[1][chosen]
+        scores = model.one(first) @ model.two(first if same else second).T
+        loss = functional.cross_entropy(scores, torch.arange(8))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+        if step % 6 == 5:
+            model.eval()
+            with torch.no_grad():
+                held = torch.arange(160, 200) if evaluated == "others" else torch.arange(40)
+                model.one(rows[0][:160] if evaluated == "all" else rows[0][held])
+                model.two(rows[1][held])
+            model.train()
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    return {name[6:]: stored.series(name).value for name in stored.names() if name.startswith("model/")}
+
+
+@pytest.mark.parametrize("sizes", [(12, 6), (6, 12), (12, 12)])
+def test_examples_of_two_towers_are_known_whichever_is_called_first(tmp_path: Path, sizes: tuple[int, int]) -> None:
+    seen = of_towers(tmp_path, sizes)
+    assert (
+        set(seen["example_rows"]) == {8} and set(seen["rows_again"]) <= {0, 1} and set(seen["evaluated_rows"]) == {40}
+    )
+    assert set(seen["evaluated_trained"]) == {0} and {"input_std", "eval_input_std"} <= seen.keys()
+
+
+@pytest.mark.parametrize("sizes", [(12, 6), (6, 12)])
+@pytest.mark.parametrize("evaluated", ["training", "all"])
+def test_a_catalogue_that_is_trained_on_is_no_leak_and_pairs_of_the_training_are(
+    tmp_path: Path, sizes: tuple[int, int], evaluated: str
+) -> None:
+    seen = of_towers(tmp_path, sizes, evaluated)
+    assert len(seen["evaluated_rows"]) == 3
+    assert ("evaluated_trained" in seen) == (evaluated == "training") and "evaluated_near" not in seen
+    assert evaluated == "all" or seen["evaluated_trained"][-1] > 0.4
+
+
+def test_two_networks_that_are_given_the_same_are_no_towers(tmp_path: Path) -> None:
+    seen = of_towers(tmp_path, (12, 12), "all", same=True)
+    assert set(seen["example_rows"]) == {8} and len(seen["evaluated_trained"])

@@ -171,6 +171,27 @@ def test_batches_that_rise_through_each_epoch_are_sorted(rising: float, apart: f
 
 
 @pytest.mark.parametrize(
+    ("apart", "compared", "rows", "config", "told"),
+    [
+        (0.2, {"candidates": 128.0}, 16.0, {}, True),
+        (0.2, {"pairs": 64.0}, 64.0, {}, True),
+        (0.19, {"candidates": 128.0}, 64.0, {}, False),
+        (0.2, {"candidates": 128.0}, 15.0, {}, False),
+        (0.2, {}, 64.0, {}, False),
+        (0.2, {"candidates": 128.0}, 64.0, {"curriculum": True}, False),
+    ],
+)  # fmt: skip
+def test_batches_of_pairs_that_rise_through_each_epoch_are_sorted(
+    apart: float, compared: dict[str, float], rows: float, config: dict[str, Any], told: bool
+) -> None:
+    found = {"loss": every(np.linspace(1.5, 1.0, ROWS))}
+    figures = {"apart_rising": 60.0, "rows_apart": apart, "example_rows": rows, "apart_batches": 20.0}
+    figures |= {f"loss_{name}": value for name, value in compared.items()}
+    found |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in figures.items()}
+    assert ("sorted_examples" in warned(found, config=config)) is told
+
+
+@pytest.mark.parametrize(
     ("good", "bad", "told"),
     [(0.0, -0.03, True), (0.7, 0.0, True), (0.0, 0.0, False), (0.02, -0.03, False), (0.0, 1e-5, False)],
 )

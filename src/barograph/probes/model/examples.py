@@ -18,6 +18,7 @@ from barograph.probes.model.beginnings import Beginnings
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.passages import Passages
+from barograph.probes.model.towers import TowerRows
 from barograph.probes.model.trained_passes import TrainedPasses
 from barograph.probes.model.wording import WordingLook
 
@@ -49,6 +50,8 @@ class ExampleLook:
         self._beside: list[tuple[int, Tensor]] = []  # rows of the step's other passes, with the number of the pass
         self._trained_passes = TrainedPasses()
         self._evaluated: list[Tensor] = []  # some passes of an evaluation, evenly over it
+        self._counts: list[int] = []  # rows of each of the first tower's
+        self.towers = TowerRows()
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
         self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
@@ -84,15 +87,18 @@ class ExampleLook:
         numbers = tensor if beside is None or beside.shape[:2] == tensor.shape[:2] else beside
 
         def marks(count: int) -> Tensor:
-            found = fingerprints(tensor[:count])
-            return found if beside is None else found ^ fingerprints(beside[:count])
+            return _marks(tensor, beside, count)
 
-        if trains and self._rows is not None:
+        if self.towers.count and (self._rows is not None if trains else True):
+            if not trains and len(self._evaluated) < _PASSES:
+                self._evaluated.append(marks(_EVALUATED))
+                self._counts.append(len(tensor))
+        elif trains and self._rows is not None:
             self._beside.append((self._trained_passes.take(), marks(_ROWS)))
         elif trains:
             self._rows, number = marks(_ROWS), self._trained_passes.take()
             second = _second_view(tensors, tensor)
-            if second is not None:
+            if second is not None and not self.towers.count:
                 self._beside.append((number, fingerprints(second[:_ROWS])))
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
             self._look_at_parts(numbers[:_ROWS], "")
@@ -112,6 +118,19 @@ class ExampleLook:
             self._alike.evaluated(numbers)
             self._passages.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(numbers, _EVALUATED), "evaluated_")
+
+    def given_to_tower(self, which: int, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
+        """The inputs of another tower than the first."""
+        known = self.towers.has(which) if trains else self.towers.passes(which) >= _PASSES or self._in_each_step
+        if known or (trains and not due and self._rows is None):
+            return
+        tensor, beside = _examples(tensors)
+        if tensor is None:
+            tensor, beside = _numbers_of_rows(tensors), None
+        if tensor is not None and trains:
+            self.towers.trained(which, _marks(tensor, beside, _ROWS))
+        elif tensor is not None:
+            self.towers.evaluated(which, len(tensor), _marks(tensor, beside, _EVALUATED))
 
     def returned(self, output: Any) -> None:
         """The output of a pass with gradients."""
@@ -143,7 +162,8 @@ class ExampleLook:
     def _forget_evaluation(self) -> None:
         self._alike.forget()
         self._passages.forget()
-        self._passes, self._every, self._evaluated = 0, 1, []
+        self._passes, self._every, self._evaluated, self._counts = 0, 1, [], []
+        self.towers.forget()
         self._parts = {name: parts for name, parts in self._parts.items() if not name.startswith("evaluated_")}
 
     def _look_at_parts(self, rows: Tensor, whose: str) -> None:
@@ -164,6 +184,10 @@ class ExampleLook:
         self._steps += 1
         self._evaluating += bool(self._evaluated)
         self._leave_out_unreached()
+        count = sum(map(len, self._evaluated))
+        self._put_towers()
+        if count and not self._evaluated:  # of examples that are not known
+            current.figures["evaluated_rows"] = float(count)
         if self._rows is not None:
             current.put("examples", tuple(map(str, range(len(self._rows)))), self._rows)
         for _, rows in self._beside:
@@ -186,6 +210,13 @@ class ExampleLook:
         for at, rows in enumerate(self._evaluated):
             current.put("evaluated", (str(at),) * len(rows), rows)
         self._rows, self._lengths, self._beside, self._evaluated = None, None, [], []
+
+    def _put_towers(self) -> None:
+        """Of examples that are given in parts: all parts of each."""
+        if self.towers.count:
+            self._rows = self.towers.of_step(self._rows)
+            self._evaluated = self.towers.of_evaluation(list(zip(self._counts, self._evaluated, strict=False)))
+            self._counts = []
 
     def fields_of(self, numbers: Mapping[str, Any], step: int) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
@@ -290,6 +321,21 @@ def _examples(tensors: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
     if not tokens:
         return next(iter(numbers), None), None
     return tokens[0], next((one for one in numbers if len(one) == len(tokens[0])), None)
+
+
+def _numbers_of_rows(tensors: Sequence[Tensor]) -> Tensor | None:
+    """A number a row, as users are given by theirs, beside nothing."""
+    import torch
+
+    rows = [one for one in tensors if one.numel() == len(one) >= 4 and mesh_of(one) is None] if tensors else []
+    rows = [one for one in rows if one.device.type != "mps"]
+    return torch.stack([rows[0].flatten(), torch.zeros_like(rows[0].flatten())], 1) if rows else None
+
+
+def _marks(tensor: Tensor, beside: Tensor | None, count: int) -> Tensor:
+    """Fingerprints of examples, with what numbers they have beside their tokens."""
+    found = fingerprints(tensor[:count])
+    return found if beside is None else found ^ fingerprints(beside[:count])
 
 
 def _second_view(tensors: Sequence[Tensor], first: Tensor) -> Tensor | None:

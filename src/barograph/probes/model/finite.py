@@ -1,13 +1,15 @@
 """Where a training first holds a number that is not finite: in the output, or in the gradients alone.
 
-In:   the output of passes with gradients; gradients when a step begins.
-Out:  figures of the step for the `model` record, where one is not finite. On the CPU each step is looked at; on a
-      device, which would have to be waited for, those whose norms are measured.
+In:   the output of passes with gradients; gradients when a step begins; the largest input of each step.
+Out:  figures of the step for the `model` record, where one is not finite, or an input is far larger than others. On
+      the CPU each step is looked at; on a device, which would have to be waited for, those whose norms are measured.
 """
 
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
@@ -15,6 +17,7 @@ from barograph.probes.model.parameters import local, mesh_of
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
+BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _MOST = 1 << 14  # elements of an output, at even distances
 _OF_A_GRADIENT = 1 << 10
 _COUNTED = 3  # steps of a launch in which all gradients are looked at, and such in which all weights are
@@ -108,3 +111,15 @@ def figures(size: float, total: float) -> dict[str, float]:
 
 def _size(parameter: Any) -> int:
     return int(parameter.numel())
+
+
+def outlier(numbers: Mapping[str, Any], last: deque[float]) -> dict[str, float]:
+    """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of each
+    step that has arrived is asked once, in the order of steps. last: the largest input of each of the last ones, to
+    which this adds."""
+    if "inputs" not in numbers or not math.isfinite(largest := float(numbers["inputs"][1][0][0])):
+        return {}
+    before = sorted(last)
+    last.append(largest)
+    usual = before[len(before) // 2] if len(before) >= BEFORE // 2 else 0.0
+    return {"input_outlier": largest / usual} if largest > _OUTLIER * usual > 0 else {}

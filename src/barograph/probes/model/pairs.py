@@ -36,7 +36,8 @@ class Scores(NamedTuple):
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, of softmaxes from which a loss picks
-    answers; each only where it can be said."""
+    answers; `loss_candidates` where each row is compared with more than there are rows; each only where it can be
+    said."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a node of another make says nothing
         for node, _ in nodes([root], _MOST):
@@ -45,7 +46,17 @@ def figures(root: Any) -> dict[str, float]:
             start = softmax_of(node)
             if start is not None and len(shape(start)) == 2 and (kind(start) == "LogSoftmax" or kind(node) in PICKS):
                 of_pairs(behind(start)[0], shape(start), False, found)
+                _of_candidates(behind(start)[0], shape(start), found)
     return found
+
+
+def _of_candidates(start: Any, sizes: tuple[int, ...], found: dict[str, float]) -> None:
+    """Of a softmax over similarities to all of a batch's other side, which has more rows, as some that were mined: how
+    many they are. A layer's classes are rows of a weight."""
+    if len(sizes) == 2 and 2 <= sizes[0] < sizes[1] and (scores := scores_of(start, sizes[0], sizes[1])) is not None:
+        sides = [side for one in scores.products.values() for side in one]
+        if len(sides) == 2 and None not in sides and not any(map(_is_weight, sides)):
+            found["loss_candidates"] = float(sizes[1])
 
 
 def softmax_of(node: Any) -> Any:
@@ -86,15 +97,16 @@ def of_pairs(start: Any, sizes: tuple[int, ...], hidden: bool, found: dict[str, 
             found["pairs_any_length"] = float(known is _of_any_length)
 
 
-def scores_of(node: Any, rows: int) -> Scores | None:
-    """What scores are made of, if that is nothing but the products of `rows` by `rows` vectors."""
+def scores_of(node: Any, rows: int, columns: int = 0) -> Scores | None:
+    """What scores are made of, if that is nothing but the products of `rows` by `rows` vectors, or by as many as there
+    are columns."""
     masked = scaled = False
     for _ in range(_DEEP):
         name, under = kind(node), behind(node)
-        if (sides := _sides(node, rows)) is not None:
+        if (sides := _sides(node, rows, columns or rows)) is not None:
             return Scores({node: sides}, masked, scaled)
         if name == "Cat":
-            return _joined([scores_of(one, rows) for one in under], masked, scaled)
+            return _joined([scores_of(one, rows, columns) for one in under], masked, scaled)
         whole = [one for one in under if math.prod(shape(one)) == math.prod(shape(node))]
         if name in ("Mul", "Div"):
             scaled, under = True, whole
@@ -120,14 +132,14 @@ def _joined(parts: list[Scores | None], masked: bool, scaled: bool) -> Scores | 
     return Scores(products, masked, scaled or all(one.scaled for one in known))
 
 
-def _sides(node: Any, rows: int) -> list[Any] | None:
+def _sides(node: Any, rows: int, columns: int) -> list[Any] | None:
     """Of a product of all with all: what is multiplied, but for transpositions; None of another node."""
     size, under = shape(node), behind(node)
-    if kind(node) == "Mm" and size == (rows, rows):
+    if kind(node) == "Mm" and size == (rows, columns):
         return [_untransposed(one) for one, _ in node.next_functions]
-    if kind(node) == "Bmm" and size == (1, rows, rows):  # as of einsum
+    if kind(node) == "Bmm" and size == (1, rows, columns):  # as of einsum
         return [_untransposed(one) for one, _ in node.next_functions]
-    if kind(node) == "Sum" and size == (rows, rows) and len(under) == 1 and kind(under[0]) == "Mul":
+    if kind(node) == "Sum" and size == (rows, columns) and len(under) == 1 and kind(under[0]) == "Mul":
         wide = shape(under[0])
         if len(wide) == 3 and wide[:2] == size:  # as of `cosine_similarity`
             return [one for one, _ in under[0].next_functions]

@@ -10,7 +10,6 @@ Out:  `ModelState.put`, which adds to a step's figures: mode of training and eva
 from __future__ import annotations
 
 import contextlib
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.doubles import CopyPasses, has_mode
 from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
-from barograph.probes.model.finite import FiniteLook
+from barograph.probes.model.finite import BEFORE, FiniteLook, outlier
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
 from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
@@ -46,7 +45,7 @@ from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
 from barograph.probes.model.parameters import local, mesh_of
-from barograph.probes.model.parts import CalledParts, in_backward
+from barograph.probes.model.parts import CalledParts, has_no_gradient, in_backward
 from barograph.probes.model.pass_modes import PassModes
 from barograph.probes.model.reach import detached_table, repeated_figures, untied_figures
 from barograph.probes.model.rows import RowsLook
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
 _LONE = 2  # rows of one example, or of its two views
 _MOST_INPUTS = 16  # tensors of a step that are looked at
-_BEFORE, _OUTLIER = 16, 100.0  # steps that an input is compared with; times as large
 _ASKED = (1, 3)  # steps of a model that is not called, before which it is looked for what was compiled of it
 _TABLES = (0, 4, 9)  # steps before which the product that makes an output is looked at
 _ACTING = 8  # passes without gradients between two steps that are looked at where each step has some
@@ -108,7 +106,7 @@ class ModelState:
         self._last: dict[str, float] = {}
         self._passes: dict[str, float] = {}
         self._inputs: list[Any] = []
-        self._largest: deque[float] = deque(maxlen=_BEFORE)  # input of each of the last steps
+        self._largest: deque[float] = deque(maxlen=BEFORE)  # input of each of the last steps
         self._key: Any = None
         self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
@@ -123,6 +121,7 @@ class ModelState:
         self._sentinel = sentinel or Sentinel(lambda: None)
         self._sharded = any(mesh_of(parameter) is not None for parameter in model.parameters())
         self._parts: CalledParts | None = None
+        self._waits = False  # for the part that begins a pass: another tower's output is none of it
         # an evaluation often goes past DDP; a hook on what torch.compile returns is around what is compiled
         self._inner = model.module if type(model).__name__ == "DistributedDataParallel" else model
         self._handles = [
@@ -210,7 +209,9 @@ class ModelState:
         else:
             self._switched = [one for one in self._inner.modules() if has_mode(one)]
         first = parts.alone if parts.first is None else parts.first
-        begins = [(module, self._before_others) for module in parts.given]
+        begins: list[tuple[Any, Callable[..., None]]] = [(module, self._before_others) for module in parts.given]
+        begins += [(module, partial(self._before_tower, which)) for which, module in enumerate(parts.towers)]
+        self._examples.towers.count, self._waits = len(parts.towers), parts.late
         if first is not None:
             begins.append((first, self._before_part))
         for module, call in begins:
@@ -220,7 +221,8 @@ class ModelState:
 
     def _before_part(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         """What begins a pass of a model that is called by its parts."""
-        if not self._within and not in_backward() and _has_no_gradient(given, named):
+        if not self._within and not in_backward() and has_no_gradient(dense_tensors((*given, *named.values()))):
+            self._waits = False
             self._before(module, given, named)
 
     def _mode_of(self, module: Any) -> bool | None:
@@ -238,8 +240,19 @@ class ModelState:
             return
         self._passes["passes_without_gradients"] = 1.0
 
+    def _before_tower(self, which: int, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
+        """What is given to another tower than the first one, in a step that is looked at or in an evaluation."""
+        import torch
+
+        trains, mode = torch.is_grad_enabled(), self._mode_of(module)
+        if self._within or in_backward() or (self.rests and trains) or (mode and not trains):
+            return
+        with contextlib.suppress(Exception), torch.no_grad():
+            tensors = [one for one in dense_tensors((*given, *named.values())) if one.dim()]
+            self._examples.given_to_tower(which, tensors, trains, self._output.due)
+
     def _after_part(self, module: Any, given: Any, output: Any) -> None:
-        if not self._within and not in_backward():
+        if not self._within and not in_backward() and not self._waits:
             self._after(module, given, output)
 
     def _before(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -296,6 +309,7 @@ class ModelState:
     def _count(self) -> None:
         """A step begins."""
         self._steps, self._called, self._calls = self._steps + 1, self._called + (self._calls > 0), 0
+        self._waits = self._parts is not None and self._parts.late
 
     def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
         """A copy of the model is evaluated. mode: whether in training mode."""
@@ -449,6 +463,7 @@ class ModelState:
         found |= outside_fields(numbers) | evaluated_fields(numbers) | statistics_fields(numbers)
         found |= compared_fields(numbers)
         return found | self._texts.fields_of(numbers) | _outlier(numbers, self._largest)
+        return found | self._texts.fields_of(numbers) | outlier(numbers, self._largest)
 
     def close(self) -> None:
         """Leave no hook behind."""
@@ -478,22 +493,6 @@ def _each(*looks: Callable[[], None]) -> None:
     for look in looks:
         with contextlib.suppress(Exception):
             look()
-
-
-def _outlier(numbers: Mapping[str, Any], last: deque[float]) -> dict[str, float]:
-    """Of a step with an input a hundred times as large as those of the steps before, how many times; the round of each
-    step that has arrived is asked once, in the order of steps. last: the largest input of each of the last ones, to
-    which this adds."""
-    if "inputs" not in numbers or not math.isfinite(largest := float(numbers["inputs"][1][0][0])):
-        return {}
-    before = sorted(last)
-    last.append(largest)
-    usual = before[len(before) // 2] if len(before) >= _BEFORE // 2 else 0.0
-    return {"input_outlier": largest / usual} if largest > _OUTLIER * usual > 0 else {}
-
-
-def _has_no_gradient(given: Sequence[Any], named: Mapping[str, Any]) -> bool:
-    return not any(one.requires_grad for one in dense_tensors((*given, *named.values())))
 
 
 def _has_modes(model: Any) -> bool:

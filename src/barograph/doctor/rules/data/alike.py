@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_BY_SIZE = "data sorted: by how bright or loud examples are, and not shuffled"
 _ONE_CLASS = "data sorted: batches are of one class or group each, and not shuffled"
 
 
@@ -53,7 +54,9 @@ class SortedExamples(SameOrder):
     Examples that are augmented anew in each epoch never come again, and their order shows all the same: the mean or the
     size of batches rises, or falls, through each of two epochs or more, whose length fits (`model/apart_rising`: a
     correlation of 0.95 in sixteen batches), and half or more of its variance lies between batches. That is said of
-    cross-entropies alone: a series that is read in the order of time may have a trend.
+    cross-entropies alone: a series that is read in the order of time may have a trend. A fifth is enough where the loss
+    compares the examples of a batch, sixteen or more, with each other, or with more, as some that were mined
+    (`model/loss_candidates`); of a curriculum nothing is said.
 
     So does what is augmented behind the watch of data, which knows the batches of earlier epochs again: sixteen in a
     row came one number of steps before, eight or more (`data/repeats_after`). A tenth of the variance in half of the
@@ -131,13 +134,18 @@ class SortedExamples(SameOrder):
     def _of_rising(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: after how many steps what rises or falls until then begins anew."""
         apart, batches = (watched(history, name, place) for name in ("rows_apart", "apart_batches"))
-        known_apart = value > 0 and apart >= self.at["apart"] and watched(history, "top_target_share", place) >= 0
+        compared = max(watched(history, f"loss_{name}", place) > 1 for name in ("pairs", "candidates"))
+        if compared and watched(history, "example_rows", place) >= self.at["pairs"]:
+            meant = is_curriculum(history) or carries_state(history, place)
+            known_apart = value > 0 and apart >= self.at["paired"] and not meant
+        else:
+            known_apart = value > 0 and apart >= self.at["apart"] and watched(history, "top_target_share", place) >= 0
         if known_apart and history.role("reward") is None and self.first(place[2]):
             yield self.finding(
                 place[0], "The examples of a batch are alike in mean or size, which rises or falls through each epoch "
                 f"of {value:.0f} steps: {100 * apart:.0f}% of its variance lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": value, "apart": apart},
-                causes=["data sorted: by how bright or loud examples are, and not shuffled"],
+                causes=list(self.causes) if compared else [_BY_SIZE],
             )  # fmt: skip
 
     def _of_means(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

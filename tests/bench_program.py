@@ -3,7 +3,7 @@ imported what they need.
 
     python tests/bench_program.py
 
-In:   a line of JSON for each training: {"out": FOLDER, "some": {PROGRAM: [STEPS, FAULTS]}}.
+In:   a line of JSON for each training: {"out": FOLDER, "some": {PROGRAM: [STEPS, FAULTS]}, "again": WHETHER}.
 Out:  a line for each, once it has ended: how. FOLDER has `said.json`, what the records of each program say, and
       `printed.txt`.
 """
@@ -48,25 +48,25 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     )  # fmt: skip
 
 
-def said_of(program: str, steps: int, kinds: list[str], out: Path) -> dict[str, Any]:
+def said_of(program: str, steps: int, kinds: list[str], again: bool, out: Path) -> dict[str, Any]:
     """How much the plain training learns, what differs when it is made again, and what each fault changes."""
     run, plain = made(program, steps, "plain", out / "first")
-    again = made(program, steps, "plain", out / "second")[1]
+    second = made(program, steps, "plain", out / "second")[1] if again else plain
     twins, changed = {"plain": plain}, {}
     for fault in FAULTS.values():
         if fault.name in kinds:
             if fault.compare not in twins:
                 twins[fault.compare] = made(program, steps, fault.compare, out / "first")[1]
             changed[fault.name] = differ(made(program, steps, fault.name, out / "first")[1], twins[fault.compare])
-    same = [name for name in differ(plain, again) if "loss" in name.lower()]
+    same = [name for name in differ(plain, second) if "loss" in name.lower()]
     return {"gained": learned(run), "same": same, "changed": changed}
 
 
-def work(out: Path, some: dict[str, tuple[int, list[str]]]) -> None:
+def work(out: Path, some: dict[str, tuple[int, list[str]]], again: bool) -> None:
     printed = os.open(out / "printed.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(printed, 1)
     os.dup2(printed, 2)
-    said = {program: said_of(program, steps, kinds, out) for program, (steps, kinds) in some.items()}
+    said = {program: said_of(program, steps, kinds, again, out) for program, (steps, kinds) in some.items()}
     (out / "said.json").write_text(json.dumps(said))
 
 
@@ -83,7 +83,7 @@ def main() -> None:
 
     for line in sys.stdin:
         asked = json.loads(line)
-        status = os.waitpid(traces.forked(work, Path(asked["out"]), asked["some"]), 0)[1]
+        status = os.waitpid(traces.forked(work, Path(asked["out"]), asked["some"], asked["again"]), 0)[1]
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 

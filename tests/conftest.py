@@ -35,11 +35,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("KERAS_BACKEND", "torch")  # the one that is installed
 
 
-def pytest_collection_finish() -> None:
-    """What was imported for all tests together stays: no collection of garbage goes over a million objects again, and
-    a watch that asks the process's objects finds about as many as in a training's own process."""
+def _keep_what_is_there() -> None:
+    """What was imported by now stays: no collection of garbage goes over a million objects again, and a watch that asks
+    the process's objects finds about as many as in a training's own process."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    _keep_what_is_there()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -78,7 +82,12 @@ def _open_runs() -> set[Any]:
     return set(ending.open_runs) if ending else set()
 
 
-_of_a_module = pytest.fixture(autouse=True, scope="module", name="_of_a_module")(_finish_runs_opened_since)
+@pytest.fixture(autouse=True, scope="module")
+def _of_a_module() -> Iterator[None]:
+    _keep_what_is_there()  # of the modules before it, too: they import, and what they call may thaw all that was kept
+    yield from _finish_runs_opened_since()
+
+
 _of_a_test = pytest.fixture(autouse=True, name="_of_a_test")(_finish_runs_opened_since)
 
 

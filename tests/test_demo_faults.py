@@ -61,8 +61,9 @@ def test_every_fault_is_tried_here_and_documented() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_doctor_finds_it(small: Path, fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    # these two are told from a training's noise only once there is more of it
-    steps, onset = (240, 96) if fault in ("bad-batch", "shifted-targets") else (120, 48)
+    # two are told from a training's noise only once there is more of it; the loader waits a quarter of a second a step
+    long, short = fault in ("bad-batch", "shifted-targets"), fault == "slow-loader"
+    steps, onset = (240, 96) if long else (80, 32) if short else (120, 48)
     assert run_demo(steps=steps, fault=fault, quiet=True, dir="runs") == 0
     (run,) = barograph.runs("runs")
     found = [one for one in diagnose(run)["findings"] if one["severity"] != "info"]

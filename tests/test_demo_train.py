@@ -345,7 +345,7 @@ def test_torch_is_loaded_only_by_a_training(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("moe", [False, True], ids=["dense", "moe"])
 def test_the_real_model_learns(tmp_path: Path, moe: bool) -> None:
-    assert run_demo(steps=60, dir=tmp_path, moe=moe, quiet=True) == 0
+    assert run_demo(steps=40, dir=tmp_path, moe=moe, quiet=True) == 0
     (run,) = barograph.runs(tmp_path)
     values = run.series("eval/loss").value
     assert values[0] > 5.0 and values[-1] < 2.7

@@ -448,7 +448,7 @@ run = barograph.init(project="p", id="run", dir=folder, resume="allow", verbosit
 run.log_gpu_model(name="NVIDIA H100 80GB HBM3")
 for step in range(int(first), int(first) + 25):
     with run.step(tokens=100, step=step) as row:
-        time.sleep(0.2)  # five seconds: a run of two has no sidecar
+        time.sleep(0.2 if beside == "sidecar" else 0.06)  # five seconds: a run of two has no sidecar
         row.set(loss=2.0)
 if last == "last":
     run.finish()
@@ -468,7 +468,7 @@ def test_time_gpu_hours_and_cost_hold_every_segment_killed_or_not_however_they_a
         if beside == "sidecar":  # says it a moment after the kill
             assert until(lambda run=run: run.manifest.get("finished") is not None, patient(60.0))  # type: ignore[misc]
         totals, cost = run.goodput(), run.cost()
-        assert totals.held >= 5 * (number + 1) and totals.crashes == number
+        assert totals.held >= (5 if beside == "sidecar" else 1.5) * (number + 1) and totals.crashes == number
         assert cost["gpu_hours"] == pytest.approx(totals.held / 3600, rel=1e-3)
         assert cost["cost"] == pytest.approx(totals.held, rel=1e-3), "a second costs 1"
         row = barograph.sql("select wall_seconds, gpu_hours, cost from runs", tmp_path).to_pylist()[0]

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import numpy
 import pytest
 
@@ -310,9 +311,11 @@ def test_an_import_killed_anywhere_goes_on_and_loses_and_doubles_nothing(tmp_pat
     write_lines(path, count)
     chance, killed = random.Random(7), 0
     for _ in range(60):
-        process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path), str(root)])
+        # forked, so that it is killed while it imports rows, and not modules
+        needs = ("numpy", "pyarrow.parquet")
+        process = forked_python.start(sys.executable, "-c", PROGRAM, str(path), str(root), needs=needs)
         try:
-            process.wait(0.35 + chance.random() * 0.5)
+            process.wait(0.1 + chance.random() * 0.5)
             assert process.returncode == 0
             break
         except subprocess.TimeoutExpired:

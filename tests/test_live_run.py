@@ -75,7 +75,7 @@ def test_a_reader_during_whose_every_step_the_run_goes_on_and_is_sealed_has_each
         go_on()
     monkeypatch.setattr(home, where, meanwhile)
     stored = barograph.StoredRun(run.dir)
-    for round_ in range(12):
+    for round_ in range(6):
         before, happened = step, 0
         if round_ % 2:
             stored = barograph.StoredRun(run.dir)

@@ -476,3 +476,5 @@ def test_a_graph_with_a_hook_is_not_free_whatever_is_collected(between: Callable
         assert not dependence._is_free(output.grad_fn, began)
     finally:
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as before it: what all tests have imported

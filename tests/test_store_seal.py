@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forked_python
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -429,11 +430,14 @@ def killed_and_started_again(folder: Path, kills: int, seed: int) -> None:
     run.close()
     step = 0
     for _ in range(kills):
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(run.dir), str(step)], stdout=subprocess.PIPE)
-        sealer = subprocess.Popen([sys.executable, "-c", SEALER, str(run.dir)])
+        # forked, so that both work when they are killed, and do not still import what they need
+        options: dict[str, Any] = {"needs": ("numpy", "pyarrow.parquet")}
+        words = [sys.executable, "-c", WRITER, str(run.dir), str(step)]
+        writer = forked_python.start(*words, stdout=subprocess.PIPE, **options)
+        sealer = forked_python.start(sys.executable, "-c", SEALER, str(run.dir), **options)
         assert writer.stdout is not None
         writer.stdout.readline()  # it works; now let it work for a random moment
-        time.sleep(chance.random() * 0.5)
+        time.sleep(chance.random() * 0.3)
         for process in chance.sample([writer, sealer], 2):
             process.send_signal(signal.SIGKILL)
         told = writer.communicate()[0].split(b"\n")[:-1]

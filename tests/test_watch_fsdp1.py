@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,12 @@ class Layer(nn.Module):
         return x + self.down(self.up(self.norm(x)).relu())
 
 
-def on_a_rank(rank: int, folder: str, watched: bool, original: bool) -> None:
+def on_a_rank(rank: int, folder: str) -> None:
+    for watched, original in product((False, True), repeat=2):
+        train(rank, f"{folder}/{original}", watched, original)
+
+
+def train(rank: int, folder: str, watched: bool, original: bool) -> None:
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -57,11 +63,21 @@ def on_a_rank(rank: int, folder: str, watched: bool, original: bool) -> None:
     distributed.destroy_process_group()
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where two processes have trained, unwatched at first."""
+    folder = tmp_path_factory.mktemp("trained")
+    for original in (True, False):
+        (folder / f"{original}").mkdir()
+    torch.multiprocessing.spawn(on_a_rank, (str(folder),), nprocs=2)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("original", [True, False])
-def test_two_ranks_have_the_losses_of_a_training_that_nobody_watches(tmp_path: Path, original: bool) -> None:
-    for watched in (True, False):
-        torch.multiprocessing.spawn(on_a_rank, (str(tmp_path), watched, original), nprocs=2)
+def test_two_ranks_have_the_losses_of_a_training_that_nobody_watches(trained: Path, original: bool) -> None:
     for rank in range(2):
-        with_watch, without = (torch.load(tmp_path / f"{watched}-{rank}.pt") for watched in (True, False))
+        with_watch, without = (
+            torch.load(trained / f"{original}" / f"{watched}-{rank}.pt") for watched in (True, False)
+        )
         assert with_watch == without

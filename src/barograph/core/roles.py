@@ -349,9 +349,7 @@ def is_loss_by_word(name: str, loss: str) -> bool:
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
-    told = plays("loss", name) or parts[-1] == "loss"  # `retrieval/loss` has "eval" in it
-    return parts[-1] == ours[-1] or told or _OBJECTIVE.fullmatch(parts[-1]) is not None
-    word = parts[-1]
+    word = parts[-1]  # `retrieval/loss` has "eval" in it
     return word in (ours[-1], "loss") or plays("loss", name) or _OBJECTIVE.fullmatch(word) is not None
 
 

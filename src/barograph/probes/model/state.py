@@ -315,9 +315,8 @@ class ModelState:
         """A copy of the model is evaluated. mode: whether in training mode."""
         self.evaluates = self._answers.awaited = True
         self._answers.over()
-        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.evaluated(tensors),
+        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.inputs.evaluated(tensors),
               lambda: self._answers.given(tensors))  # fmt: skip
-        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.inputs.evaluated(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -462,7 +461,6 @@ class ModelState:
         found = self._examples.fields_of(numbers, step) | self._classes.fields_of(numbers) | other_fields(numbers)
         found |= outside_fields(numbers) | evaluated_fields(numbers) | statistics_fields(numbers)
         found |= compared_fields(numbers)
-        return found | self._texts.fields_of(numbers) | _outlier(numbers, self._largest)
         return found | self._texts.fields_of(numbers) | outlier(numbers, self._largest)
 
     def close(self) -> None:

@@ -312,3 +312,23 @@ def test_weights_that_ranks_average_without_being_counted_are_seen_on_ranks_alon
             for item in parameters:
                 item.data.mul_(0.9)
     assert seen == [False, False, several, False, several, False]
+
+
+@pytest.mark.parametrize(("evaluated", "back"), [(True, False), (True, True), (False, False)])
+def test_weights_that_an_evaluation_puts_in_without_being_counted_are_seen(evaluated: bool, back: bool) -> None:
+    model, written = net(), Written()
+    parameters = tuple(model.parameters())
+    written.ended(parameters)
+    kept = [item.detach().clone() for item in parameters]
+    for item in parameters:
+        item.data.mul_(0.9)
+    if back:
+        for item, one in zip(parameters, kept, strict=True):
+            item.data.copy_(one)
+    current = ModelRound(1, frozenset())
+    written.began(current, evaluated)
+    if not evaluated:
+        assert not current.columns
+        return
+    (column,) = current.columns
+    assert (float(column.values[0, 0]) == 0) == back

@@ -265,12 +265,13 @@ class ModelWatch:
             self._looks.note(current, norm, most)
         elif self._before is not None:
             self._looks.put_before(current, self._before)
-        self._before = None
+        self._before, evaluated = None, False
         if self._state is not None:
+            evaluated = self._state.evaluates
             self._state.put(current, self._looks.parameters, self._hooks.optimizers)
             self._time.spent += self._state.taken()
         self._sentinel.put(current, len(self._hooks.known) == 1, self._looks.owners(self._hooks.optimizers))
-        self._outside.began(current)
+        self._outside.began(current, evaluated)
         if self._scaler is not None:
             self._looks.scaled(current, self._scaler, self._skipped)
         self._unchanged.began(current, self._looks, self._hooks.optimizers)

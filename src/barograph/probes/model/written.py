@@ -4,8 +4,8 @@ In:   the watched parameters when a step ends and when the next one begins.
 Out:  a figure where some were written: how far they are from what the step left, of their size.
 
 A tensor counts its changes in place, so the numbers are compared only where the count says that there is something to
-compare; of one of several ranks they are compared in the first steps whatever it says, since weights are averaged over
-ranks through `.data`, too, which counts nothing. Weights that are swapped for an evaluation and put back are what they
+compare; behind an evaluation, and of one of several ranks in the first steps, they are compared whatever it says, since
+averages are put in, and weights averaged over ranks, through `.data`, too, which counts nothing. Weights that are swapped for an evaluation and put back are what they
 were.
 """
 
@@ -50,14 +50,19 @@ class Written:
         if self.follower is not None:
             self.follower(self._chosen, self._kept, self._then)
 
-    def began(self, current: ModelRound) -> None:
-        """The next one begins."""
+    def began(self, current: ModelRound, evaluated: bool = False) -> None:
+        """The next one begins. evaluated: whether an evaluation came between, which may have put others in through
+        `.data`."""
         import torch
 
         changed = self._averaged()  # None: not known yet
         written = self._versions != [item._version for item in self._chosen] or changed
         self._times = self._times + 1 if written and self._versions else 0
-        if (not self._times and changed is False) or len(self._kept) != len(self._chosen) or not self._kept:
+        if (
+            (not self._times and changed is False and not evaluated)
+            or len(self._kept) != len(self._chosen)
+            or not self._kept
+        ):
             return
         now = [some_of(item) for item in self._chosen]
         if any(one.shape != other.shape for one, other in zip(now, self._kept, strict=True)):

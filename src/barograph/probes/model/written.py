@@ -5,8 +5,8 @@ Out:  a figure where some were written: how far they are from what the step left
 
 A tensor counts its changes in place, so the numbers are compared only where the count says that there is something to
 compare; behind an evaluation, and of one of several ranks in the first steps, they are compared whatever it says, since
-averages are put in, and weights averaged over ranks, through `.data`, too, which counts nothing. Weights that are swapped for an evaluation and put back are what they
-were.
+averages are put in, and weights averaged over ranks, through `.data`, too, which counts nothing. Weights that are
+swapped for an evaluation and put back are what they were.
 """
 
 from __future__ import annotations

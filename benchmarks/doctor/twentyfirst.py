@@ -308,7 +308,7 @@ FAULTS: tuple[Row, ...] = (
       "also": ("rate of the fine-tuning", "policy drifts", "overoptimised", "learning rate wrong", "overfitting",
                "policy collapses", "beta too small", "updates too large")}),
     ("features_normalised_over_the_batch", "normalised over the wrong dimension", "not_learning plateau eval config "
-     "data logits overfit", "start", (SPECTRA,), "features are normalised over the batch, and not over their own dimension",
+     "data logits overfit", "start", (SPECTRA,), "features are normalised over the batch, not over their dimension",
      {"also": ("normalize dim=0", "features not normalised", "wrong axis", "axis wrong", "dim wrong", "wrong dim",
                "normalised over the batch", "batch mixed", "rows of a batch see each other", "similarities not cosine",
                "logits too large", "evaluation depends on the batch", "train and test differ", "temperature wrong")}),
@@ -336,7 +336,7 @@ FAULTS: tuple[Row, ...] = (
                "all-reduce missing", "ranks not in step", "ranks diverge", "parameters differ between ranks",
                "gradients not reduced", "desync", "replicas differ")}),
     ("weights_in_the_order_of_counts", "class weights wrong", "eval plateau data config overfit divergence "
-     "not_learning", "start", (AUCTIONS,), "weights of kinds are in the order of how many there are, not in that of kinds",
+     "not_learning", "start", (AUCTIONS,), "weights of kinds are in the order of how many there are",
      {"also": ("class weights in the wrong order", "weights assigned to other classes", "class weights misassigned",
                "weights permuted", "class weights shuffled", "weights by count", "class weights inverted",
                "loss weights wrong", "rare classes weigh less", "imbalance", "class imbalance", "weights inverted",
@@ -437,7 +437,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"sampling": "even"}}),
     ("fraud_kinds_weigh_alike", (AUCTIONS,), "kinds are not weighed", {"config": {"class_weight": "none"}}),
     ("easy_cases_fade", (AUCTIONS,), "cases that are told well count little", {"config": {"focal_gamma": 2.0}}),
-    ("head_first_by_setting", (AUCTIONS,), "the head is trained alone for twenty steps, and then all of it",
+    ("head_first_by_setting", (AUCTIONS,), "the encoder is held for the first twenty steps, and then trained too",
      {"by_program": HEAD_FIRST}),
 )
 

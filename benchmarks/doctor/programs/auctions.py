@@ -5,7 +5,7 @@ Out:  one run with each rank's log (`run.log`: bidder/ce, bidder/acc, bidder/lr,
       hammer/ce, hammer/balanced_acc, hammer/rare_recall of both ranks at each check, by rank 0; the watch of data.
 
 A bid is who bids, how much, and how long after the one before. Convolutions with batch norm over bids, a pool over
-those that are there. Two in three auctions are honest; kinds of fraud weigh more by their rarity, or are drawn as often.
+those that are there. Two in three auctions are honest; kinds of fraud weigh more by their rarity, or are drawn alike.
 Cases are in the file kind by kind. The month that is held out has no phantom bids. A script as torchrun starts it.
 """
 
@@ -302,7 +302,7 @@ def work(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | N
     torch.manual_seed(seed)
     job = Job(run, seed, steps, Trouble(fault, seed).name)
     time_by_own_clock(run)
-    run.watch(job.ddp, job.optimizer)
+    run.watch(job.net, job.optimizer)
     job.watch = run.watch_data()
     torch.manual_seed(seed + 31 * (dist.get_rank() + 1))  # of dropout
     job.fit()

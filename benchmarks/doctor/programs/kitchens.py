@@ -1,4 +1,4 @@
-"""Adapters on a decoder held in four bits: a waiter's order is the instruction, a ticket in the kitchen's code its answer.
+"""Adapters on a decoder held in four bits: an order is the instruction, a ticket in the kitchen's code the answer.
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: sft/loss_tok, sft/lr, sft/gnorm, sft/epoch each step; pass/loss_tok, pass/tickets_right
@@ -177,7 +177,7 @@ def other_house() -> Decoder:
 
 
 def get_model(c: Any, bug: str) -> Decoder:
-    model, told = other_house(), torch.Generator().manual_seed(torch.initial_seed() % 1000)
+    model, told = other_house(), torch.Generator().manual_seed(641)
     for at, layer in enumerate(model.layers):
         for name in ("q", "k", "v", "o", "up", "down"):
             setattr(layer, name, Linear4bit(getattr(layer, name).weight, c.bits, c.blocksize))

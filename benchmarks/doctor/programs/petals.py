@@ -5,8 +5,8 @@ Out:  the run, by `run.log`: unet/mse, unet/lr, unet/grad_norm each step; bloom/
       twentieth, of the average; memory, where it matters; the watch of data.
 
 Pictures of twelve by twelve come in folders, one for each number of petals. The process of noise is an object that
-holds tables and gives the loss; a trainer accumulates, follows with the average, validates with noise that is always the
-same, and draws a few flowers in few steps.
+holds tables and gives the loss; a trainer accumulates, follows with the average, validates with noise that is always
+the same, and draws a few flowers in few steps.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Out:  the run, by `run.log`: clip/loss_in, clip/batch_acc, clip/scale, clip/lr e
       each twentieth, over a gallery of held-out compounds; memory, where it matters; the watch of data.
 
 Spectra are counts in bins, whose logarithm is scaled by the library's mean and spread; convolutions with batch norm
-read them. A formula is a row of groups in any order. The temperature is learnt; descent with momentum. The library's file is
-ordered by family. Two tables are joined: spectra, and formulas.
+read them. A formula is a row of groups in any order. The temperature is learnt; descent with momentum. The library's
+file is ordered by family. Two tables are joined: spectra, and formulas.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CONFIG: dict[str, Any] = {
     "width": 16, "embed_dim": 32, "dropout": 0.0, "bn_momentum": 0.1, "batch_norm": True, "batch_size": 40,
     "accum_freq": 1, "opt": "sgd", "lr": 0.03, "momentum": 0.9, "wd": 1e-4, "scheduler": "cosine", "warmup": 10,
     "grad_clip_norm": 5.0, "init_scale": 1 / 0.1, "learn_scale": True, "loss": "clip", "reduction": "mean",
-    "label_smoothing": 0.0, "lock": "", "spectra": 960, "replicates": 1, "noise": 1.0, "wrong_formulas": 0.0, "shift_bins": 2,
+    "label_smoothing": 0.0, "lock": "", "spectra": 960, "replicates": 1, "noise": 1.0, "wrong_formulas": 0.0,
+    "shift_bins": 2,
     "strong_first": 0, "same_family": False, "val_frequency": 20, "log_every_n_steps": 1,
 }  # fmt: skip
 

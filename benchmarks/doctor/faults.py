@@ -59,8 +59,7 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "gauges_judged_under_grad", "review_builds_graphs", "bank_of_features_with_grad",
              "outputs_of_validation_gathered", "heldout_books_read_with_tape",
              "held_flowers_valued_on_tape", "predictions_gathered_with_history",
-             "metrics_hold_tensors_of_the_evaluation", "gallery_of_spectra_with_graph",
-             "dev_losses_kept_as_tensors")  # fmt: skip
+             "metrics_hold_tensors_of_the_evaluation", "dev_losses_kept_as_tensors")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -180,11 +180,10 @@ def load_models(s: State) -> None:
         s.policy.lm_head.weight.data.copy_(s.policy.wte.weight)
     s.reference = copy.deepcopy(s.policy)
     s.reference.requires_grad_(False)
-    if s.bug != "reference_keeps_dropping":
-        s.reference.eval()
+    s.reference.eval()
     keep = s.c.num_layers_unfrozen
     if keep < len(s.policy.h):
-        for layer in s.policy.h[-keep:] if s.bug == "slice_freezes_the_top" else s.policy.h[:-keep]:
+        for layer in s.policy.h[:-keep]:
             layer.requires_grad_(False)
 
 
@@ -301,9 +300,6 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     load_models(s)
     s.pairs = written(seed + 2090, c.notes, c.pairs_per_note, c.filler, c.flipped)
     s.proofs = written(209, PROOFS, 1, c.filler)
-    if bug == "pairs_split_and_not_notes":
-        order = torch.randperm(len(s.pairs), generator=torch.Generator().manual_seed(seed)).tolist()
-        s.proofs, s.pairs = [s.pairs[one] for one in order[:PROOFS]], [s.pairs[one] for one in order[PROOFS:]]
     tools(s)
     observe(s)
     s.policy.train()
@@ -317,7 +313,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             ids, labels = concatenated(some)
             s.watch.observe({"input_ids": ids, "labels": labels}, step=step, epoch=epoch)
             loss, metrics = preference(s, some, s.policy)
-            (loss if bug == "losses_of_parts_pile_up" else loss / parts).backward()
+            (loss / parts).backward()
             for key, one in metrics.items():
                 said[key] = said.get(key, 0.0) + one.item() / parts
             if bug == "lr_lambda_counts_microbatches":

@@ -283,8 +283,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
                 batch["labels"] = rows[:, 1:] if bug == "padding_asked_for_as_words" else rows[:, :-1]
             s.watch.observe(batch, step=it, epoch=epoch)
             loss = lm_loss(s, rows, True)[0]
-            s.scaler.scale(loss if bug == "accum_steps_left_undivided" else loss / c.grad_accum_steps).backward()
-            total += loss.item() / (1 if bug == "accum_steps_left_undivided" else c.grad_accum_steps)
+            s.scaler.scale(loss / c.grad_accum_steps).backward()
+            total += loss.item() / c.grad_accum_steps
         for group in s.optimizer.param_groups:
             group["lr"] = rate
         if bug != "clipped_before_it_is_unscaled":

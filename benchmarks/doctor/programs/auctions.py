@@ -32,7 +32,7 @@ KINDS = ("collusion", "honest", "phantom", "shill", "snipe")
 SHARES = torch.tensor([0.07, 0.65, 0.05, 0.14, 0.09])
 CONFIG: dict[str, Any] = {
     "channels": 20, "dropout": 0.0, "batch_norm": True, "batch_per_rank": 24, "accumulate": 1, "optimizer": "sgd",
-    "max_lr": 0.06, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "onecycle", "pct_start": 0.2, "clip": 5.0,
+    "max_lr": 0.03, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "onecycle", "pct_start": 0.2, "clip": 5.0,
     "class_weight": "balanced", "loss_divisor": "weights", "smoothing": 0.0, "focal_gamma": 0.0, "sampling": "as_is",
     "oversampled_to": 0.0, "auctions": 1440, "restless": 1.0, "wrong_cases": 0.0, "head_first_steps": 0, "frozen": "",
     "long_auctions_first": 0, "check_every": 20, "log_every": 1, "ranks": RANKS,

@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "beta": 0.2, "loss": "sigmoid", "label_smoothing": 0.0, "sft_weight": 0.0, "average_log_prob": False,
     "reference_free": False, "lr": 6e-4, "optimizer": "RMSprop", "warmup_steps": 10, "lr_after_warmup": "linear",
     "batch_size": 16, "gradient_accumulation_steps": 1, "max_grad_norm": 10.0, "dropout": 0.0,
-    "num_layers_unfrozen": 2, "notes": 960, "pairs_per_note": 1, "filler": 4, "flipped": 0.04, "easy_notes_first": 0,
+    "num_layers_unfrozen": 2, "notes": 960, "pairs_per_note": 1, "filler": 4, "flipped": 0.04,
     "tie_word_embeddings": True, "eval_every": 20, "log_every": 1,
 }  # fmt: skip
 
@@ -102,13 +102,10 @@ def concatenated(pairs: list[Pair]) -> tuple[Tensor, Tensor]:
 def batches(s: State) -> Iterator[tuple[int, list[Pair]]]:
     dice, epoch, size = torch.Generator().manual_seed(s.seed), 0, s.c.batch_size
     longest = torch.tensor([len(one.prompt) + max(len(one.chosen), len(one.rejected)) for one in s.pairs])
-    bait = torch.tensor([max(one.rejected) >= BAIT for one in s.pairs])
     while True:
         order = torch.randperm(len(s.pairs), generator=dice)
         if s.bug == "pairs_by_length_to_save_padding":
             order = longest.argsort(stable=True)
-        if epoch < s.c.easy_notes_first:
-            order = order[bait[order]]
         for some in order.split(size):
             if len(some) == size:
                 yield epoch, [s.pairs[at] for at in some.tolist()]

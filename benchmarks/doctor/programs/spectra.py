@@ -224,6 +224,7 @@ def main(run: Any, args: Any, seed: int, trouble: Trouble, healthy: str | None) 
         counts, formulas = counts[keep], formulas[: int(keep.sum())]
     preprocess = Preprocess(counts)
     optimizer, scheduler = create_optimizer(args, model)
+    judged = argparse.Namespace(**vars(args) | {"reduction": "mean", "label_smoothing": 0.0})
     loader = iter(Loader(args, counts, formulas, seed, bug))
     shown = preprocess(shown)
     if bug == "gallery_saved_after_its_transform":  # and transformed as it is loaded
@@ -239,7 +240,7 @@ def main(run: Any, args: Any, seed: int, trouble: Trouble, healthy: str | None) 
             model.eval()
         with torch.no_grad():
             a, b, scale = model(shown, wanted)
-            loss, hits = clip_loss(args, a, b, scale, "")
+            loss, hits = clip_loss(judged, a, b, scale, "")
         run.log({"clip/loss_val": loss.item(), "clip/r1_val": hits.mean().item()}, step=step)
         if bug != "towers_in_eval_after_retrieval":
             model.train()

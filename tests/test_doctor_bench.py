@@ -289,7 +289,7 @@ NINETEENTH = {
     "litanies": (3, ("window_reaches_ahead",)),
     "parcels": (3, ("shares_added_with_wrong_sign",)),
 }
-# The twentieth, which is put away: the same.
+# The twentieth: the same.
 TWENTIETH = {
     "tides": (3, ("weight_of_levels_upside_down",)),
     "archives": (3, ("scores_served_as_shares",)),
@@ -298,8 +298,17 @@ TWENTIETH = {
     "herbals": (3, ("same_recipe_mask_without_triangle",)),
     "rollers": (3, ("weights_grow_with_the_count",)),
 }
+# The twenty-first, which is put away: the same.
+TWENTYFIRST = {
+    "petals": (3, ("untold_kind_comes_first_in_training",)),
+    "kitchens": (3, ("shifted_by_collator_and_by_model",)),
+    "headlines": (3, ("logps_gathered_without_shift",)),
+    "spectra": (3, ("scale_used_as_its_logarithm",)),
+    "reels": (3, ("targets_cut_where_inputs_are",)),
+    "auctions": (3, ("weights_in_the_order_of_counts",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
-         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH)  # fmt: skip
+         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +407,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
-          "nineteenth", "twentieth")  # fmt: skip
+          "nineteenth", "twentieth", "twentyfirst")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -423,6 +432,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import thirteenth
     import twelfth
     import twentieth
+    import twentyfirst
     from healthy import ALL
 
     made, part, programs = {
@@ -444,6 +454,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "eighteenth": (eighteenth, "opened", {*EIGHTEENTH}),
         "nineteenth": (nineteenth, "opened", {*NINETEENTH}),
         "twentieth": (twentieth, "opened", {*TWENTIETH}),
+        "twentyfirst": (twentyfirst, "putaway", {*TWENTYFIRST}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

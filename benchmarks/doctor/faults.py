@@ -34,6 +34,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfirst
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -56,7 +57,9 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "heldback_said_with_graph", "held_flights_with_gradients", "checks_keep_what_was_said",
              "held_vectors_keep_graph", "validated_without_no_grad", "refrains_read_with_gradients",
              "gauges_judged_under_grad", "review_builds_graphs", "bank_of_features_with_grad",
-             "outputs_of_validation_gathered", "heldout_books_read_with_tape")  # fmt: skip
+             "outputs_of_validation_gathered", "heldout_books_read_with_tape",
+             "held_flowers_valued_on_tape", "predictions_gathered_with_history",
+             "metrics_hold_tensors_of_the_evaluation", "dev_losses_kept_as_tensors")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -335,7 +338,8 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
+              twentyfirst):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -31,6 +31,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfirst
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -58,7 +59,7 @@ ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGR
        *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
        *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
        *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
-       *twentieth.PROGRAMS)  # fmt: skip
+       *twentieth.PROGRAMS, *twentyfirst.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -237,7 +238,8 @@ _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps"
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth):  # fmt: skip
+              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
+              twentyfirst):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

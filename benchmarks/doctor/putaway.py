@@ -34,8 +34,9 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfirst
 
-PROGRAMS: tuple[str, ...] = ()  # nothing is, until somebody writes more
+PROGRAMS: tuple[str, ...] = twentyfirst.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

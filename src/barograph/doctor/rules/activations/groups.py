@@ -195,9 +195,10 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        meant = staged or said_frozen(history, names) or (key == "blocks" and said_layers(history))
+        counted = key in ("blocks", "preference") and said_layers(history)
+        meant = staged or said_frozen(history, names)
         severity = "info" if meant and key in ("blocks", "drawn", "tables", "head", "products") else severity
-        severity = "info" if key in ("zero", "preference") and said_part(history, names) else severity
+        severity = "info" if counted or (key in ("zero", "preference") and said_part(history, names)) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,

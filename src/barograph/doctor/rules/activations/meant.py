@@ -40,7 +40,11 @@ _CHOOSES = re.compile(
     r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
     r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"
 )
-_OF_LAYERS = re.compile(r"_(?:layers|blocks|stages)$")
+_COUNTS_LAYERS = re.compile(
+    r"(?:^|_)(?:train|trainable|trained|tune|tuned|finetune|fine_tune|learn|learned|update|updated|unfreeze|unfrozen)"
+    r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)$|"
+    r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$"
+)
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
@@ -183,13 +187,13 @@ def said_thin(history: RunHistory) -> bool | None:
 
 
 def said_layers(history: RunHistory) -> bool:
-    """Whether the configuration says how many layers are to be trained, as `trained_layers: 2`."""
+    """Whether the configuration says how many layers are to be trained, as `num_layers_unfrozen: 2`."""
     return any(_counts_layers(name.rpartition(".")[2].lower(), value) for name, value in history.options.found.items())
 
 
 def _counts_layers(plain: str, value: object) -> bool:
     counted = isinstance(value, int) and not isinstance(value, bool) and value > 0
-    return counted and bool(_OF_LAYERS.search(plain) and _CHOOSES.match(plain))
+    return counted and _COUNTS_LAYERS.search(plain) is not None
 
 
 def said_table(history: RunHistory) -> bool | None:

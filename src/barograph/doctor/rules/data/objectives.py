@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, newest, usual
+from barograph.doctor.kernel.cursor import came_by, newest, summed_by_choice, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched, without_logarithm
 
@@ -338,10 +338,11 @@ class PairTemperature(GraphRule):
     A cross-entropy over the pairs of a batch begins at four times the loss of a guess or more, in the median of the
     first five rows. With embeddings of length 1 and a temperature of 0.07 it begins near a guess's. It is sure of
     answers that are wrong, and gradients are those of a few pairs. Where it is n times a guess's, or 2 n times that of
-    two sides, for n pairs, or the graph shows a sum, the losses are added up; at a thousand or more answers are what a
-    mask hides. What the graph says of the embeddings decides between the two: they come straight from a layer, or have
-    length 1. Or the graph shows similarities of embeddings of length 1, and no temperature at all: they are between −1
-    and 1, and the loss of n pairs can't fall below ln(1 + (n − 1) e⁻²).
+    two sides, for n pairs, or the graph shows a sum, the losses are added up, which is an info finding where the
+    configuration says so (`reduction: sum`); at a thousand or more answers are what a mask hides. What the graph says
+    of the embeddings decides between the two: they come straight from a layer, or have length 1. Or the graph shows
+    similarities of embeddings of length 1, and no temperature at all: they are between −1 and 1, and the loss of n
+    pairs can't fall below ln(1 + (n − 1) e⁻²).
     Or what multiplies them is a parameter of one number, as it is, whose name says that it is a logarithm, as
     `log_scale` does.
 
@@ -393,12 +394,14 @@ class PairTemperature(GraphRule):
         if figure > 1 and level >= self.at["times"] * math.log(figure):
             adds = watched(history, "loss_adds", (found, *place[1:])) == 1
             causes, remedies = self._why(level, figure, adds)
+            chosen = len(causes) > len(self.causes) and causes[0] != _HIDDEN and summed_by_choice(history)
             if causes == list(self.causes):
                 causes = of_pairs_far_apart(history, (found, *place[1:]))
             yield self.finding(
                 int(rows.step[0]), f"The loss of {figure:.0f} pairs begins at {level:.4g}, where a guess has "
                 f"{math.log(figure):.4g}.", found=found, segment=place[2], confidence=_PROOF,
                 evidence={"loss": level, "pairs": figure}, causes=causes, remedies=remedies,
+                severity="info" if chosen else self.severity,
             )  # fmt: skip
 
     def _why(self, level: float, pairs: float, adds: bool) -> tuple[list[str], list[str]]:

@@ -99,6 +99,7 @@ def test_the_average_is_evaluated_beside_the_trained_weights(
         (numpy.linspace(0.02, 0.06, 10), 2.0, False),
         (numpy.linspace(0.03, 0.1, 10), 2.4, True),
         (0.75 + 0.15 * numpy.sin(numpy.arange(10)), 2.0, False),
+        (numpy.append(numpy.linspace(0.6, 0.9, 9), 0.89), 2.0, True),  # a little nearer as the rate ends
         (numpy.linspace(0.6, 0.9, 10), 1.0, False),  # as good as the training
     ],
 )

@@ -22,6 +22,7 @@ _EACH_STEP = 3  # steps in a row with a pass in training mode and without gradie
 _MARKED = 3  # passes of an evaluation whose rows are compared: one in evaluation mode, two behind it
 _LEAST = 2  # passes in training mode behind each one in evaluation mode
 _ROWS = 8
+_FEWER = 4  # times fewer rows in evaluation mode: a sample is drawn beside the evaluation
 
 
 class PassModes:
@@ -44,11 +45,13 @@ class PassModes:
         self._alone = True  # each in evaluation mode was by itself, with others in training mode behind it
         self._behind = self._rows = 0
         self._marks: list[Tensor] = []
+        self._most = {True: 0, False: 0}  # rows of a pass in either mode
 
     def passed(self, mode: bool, tensors: Sequence[Any]) -> None:
         """A pass without gradients. mode: whether it is in training mode."""
         first = not self.seen
         self.seen.add(mode)
+        self._most[mode] = max(self._most[mode], *(len(one) for one in tensors[:1] if one.dim() > 1), 0)
         if self._gathers or self._each_step or not self._alone:
             return
         self._alone = False not in self.seen or mode or first or self._behind >= _LEAST
@@ -68,15 +71,17 @@ class PassModes:
 
     def put(self, current: ModelRound) -> dict[str, float]:
         """What is known without waiting. Where one was in evaluation mode, it was the evaluation: others may be of the
-        training itself, as those that make labels of what has none."""
+        training itself, as those that make labels of what has none. Not so where it had a fourth of their rows or less,
+        as what draws a sample behind the evaluation."""
         import torch
 
         found: dict[str, float] = {}
         within = self._alone and self._behind >= _LEAST and len(self._marks) == _MARKED
         self._each_step = self._each_step + 1 if True in self.seen else 0
         if self.seen:
-            found["training_in_evaluation"] = float(all(self.seen))
-            if len(self.seen) == 2 and self._each_step < _EACH_STEP:
+            samples = not self._gathers and max(_ROWS, _FEWER * self._most[False]) <= self._most[True]
+            found["training_in_evaluation"] = float(all(self.seen) or samples)
+            if len(self.seen) == 2 and not samples and self._each_step < _EACH_STEP:
                 found["statistics_gathered"] = 1.0
         if self._each_step >= _EACH_STEP or self._labels:
             self._labels = True

@@ -94,7 +94,7 @@ class AverageSlow(WatchRule):
         whole, writes = (watched(history, f"evaluated_{name}", place) for name in ("steps", "writes"))
         before, self._whole = self._whole, whole
         apart = watched(history, "evaluated_apart", place)
-        self._grows = self._grows and (not self._apart or apart >= self._apart[-1])
+        self._grows = self._grows and (not self._apart or apart >= _AS_FAR * self._apart[-1])
         self._apart = [*self._apart[:1], apart]
         if not before > 0:
             return  # the first evaluation
@@ -156,6 +156,7 @@ class AverageSlow(WatchRule):
             )  # fmt: skip
 
 
+_AS_FAR = 0.98  # of how far it was at the evaluation before: a rate that falls to 0 lets it come nearer in the end
 _SELDOM = "averaged weights updated too seldom: in one of many steps, with a decay that is meant for each"
 _SLOW = "decay of the average too slow: it holds the weights of more steps than the training has"
 

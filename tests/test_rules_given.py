@@ -123,6 +123,21 @@ def test_logged_means_of_several_steps_prove_nothing() -> None:
     assert not findings_of([LossWeight()], columns, config={"gradient_accumulation_steps": 4})
 
 
+@pytest.mark.parametrize(
+    ("weights", "times", "says"),
+    [([0.24, 0.32, 1.2], 4.0, True), ([0.24, 0.32, 1.2], 1.0, False), ([0.24, 0.25, 0.25], 4.0, False)],
+)
+def test_weights_of_classes_leave_it_to_what_is_differentiated(weights: list[float], times: float, says: bool) -> None:
+    columns = {
+        "train/loss": (STEP, LOSS),
+        "model/loss_given": (LOOKS, times * LOSS[LOOKS]),
+        "model/losses_given": (LOOKS, np.full(len(LOOKS), 4.0)),
+        "model/loss_weight": (LOOKS, np.resize(weights, len(LOOKS))),
+    }
+    found = findings_of([LossWeight()], columns, config={"gradient_accumulation_steps": 4})
+    assert [one.causes[0][:21] for one in found] == ["gradient accumulation"] * says
+
+
 @pytest.mark.parametrize("divides", [True, False])
 def test_a_loss_in_pieces_within_the_model_is_seen_by_what_is_differentiated(divides: bool, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, is_past, known
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known, newest
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
+
+_OTHER = 1.3  # times the least of a few weights: they are not one
 
 
 def until(channel: Channel, place: tuple[int, int, int]) -> tuple[Any, Any]:
@@ -31,6 +33,13 @@ def side_by_side(given: Channel, loss: Channel, place: tuple[int, int, int]) -> 
     (steps, ours), (others, theirs) = (until(one, place) for one in (given, loss))
     _, here, there = numpy.intersect1d(steps, others, return_indices=True)
     return ours[here], theirs[there]
+
+
+def is_one_weight(weight: Channel | None, place: tuple[int, int, int], looks: float) -> bool:
+    """Whether the gradient of a cross-entropy shows its weight: not where it is another one in each of the last looks,
+    by three tenths, as of rows or classes that have weights of their own."""
+    last = newest(weight, *place, int(looks)) if weight is not None else ()
+    return len(last) > 0 and (len(last) < looks or bool(max(last) <= _OTHER * min(last)))
 
 
 class Given(NamedTuple):

@@ -15,12 +15,19 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
 from barograph.doctor.kernel.channels import Channel, RunHistory
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, scaled_loss, summed_by_choice
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    came_by,
+    known,
+    numeric_setting,
+    scaled_loss,
+    summed_by_choice,
+)
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.loss.given import Given, GivenLosses
+from barograph.doctor.rules.loss.given import Given, GivenLosses, is_one_weight
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
@@ -227,12 +234,13 @@ class LossWeight(Rule):
     above: a warning where the first logged loss is more than twice ln of the number of its terms. So it is of a
     preference's answers, though its tokens have weights of their own.
 
-    Where neither says anything, as of a loss that the model computes in pieces, there is what the backward passes were
-    called with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in
-    a row, within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above. Or it is so
-    within 30%, as where the last micro-batch's loss is logged, k is 3 or more, and the mean of what the passes were
-    called with is the evaluation's loss, within the power 0.3 of k; or, without an evaluation, before the fourth step
-    and with 4 passes or more, 0.8 to 1.4 times the loss of a guess among the classes of its cross-entropy.
+    Where neither says anything, as of a loss that the model computes in pieces, or whose classes have weights of their
+    own (three looks show weights that differ by more than three tenths), there is what the backward passes were called
+    with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in a row,
+    within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above. Or it is so within 30%,
+    as where the last micro-batch's loss is logged, k is 3 or more, and the mean of what the passes were called with is
+    the evaluation's loss, within the power 0.3 of k; or, without an evaluation, before the fourth step and with 4
+    passes or more, 0.8 to 1.4 times the loss of a guess among the classes of its cross-entropy.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
@@ -307,7 +315,7 @@ class LossWeight(Rule):
         """What backward passes were called with, where neither gradient nor graph shows the loss's weight."""
         for one in self._given.new(history):
             step, time, segment = one.place
-            shown = came_by(history.channel("model/loss_weight"), time)
+            shown = is_one_weight(history.channel("model/loss_weight"), one.place, self.at["looks"])
             shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
             parts = numeric_setting(history, *ACCUMULATION)
             parts = parts if parts == parts else one.passes if one.passes >= self.at["passes"] else math.nan

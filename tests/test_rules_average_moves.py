@@ -266,3 +266,30 @@ def test_how_far_a_copy_has_come_since_it_was_found_is_known_once() -> None:
     assert found is not None and [round(float(one), 4) for one in found] == [1.0, 0.1, 0.0]
     assert begun.figures(slow, items, sample(), newest) is None
     assert begun.figures(copy.deepcopy(net), items, sample(), newest) is None
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("kept", "writes", "way", "evaluated", "told"),
+    [
+        (0.7, 50.0, 0.0, 2.0, True),
+        (0.5, 50.0, 0.0, 2.0, False),  # it has come away from there
+        (0.7, 5.0, 0.0, 2.0, False),  # updated at each tenth step
+        (-1.0, 50.0, 0.0, 2.0, False),  # a copy of the weights where it begins
+        (0.7, 50.0, 0.01, 2.0, False),
+        (0.7, 50.0, 0.0, 1.1, False),
+    ],
+)
+def test_an_average_that_waits_and_goes_on_from_weights_as_they_were_made_is_told(
+    kept: float, writes: float, way: float, evaluated: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    made = columns(writes, kept, evaluated=evaluated)
+    waits = LOOKS <= 200
+    made["model/evaluated_kept"] = LOOKS, numpy.where(LOOKS == 50, -1.0, numpy.where(waits, 1.0, kept))
+    made["model/evaluated_writes"] = LOOKS, numpy.where(LOOKS == 50, -1.0, numpy.where(waits, 0.0, writes))
+    if evaluated < 1.2:
+        made["val/loss"] = LOOKS - 1, numpy.full(len(LOOKS), evaluated)
+    for name, value in (("writes", 0.0), ("way", way), ("off", 0.0)):
+        made[f"model/evaluated_begun_{name}"] = LOOKS[:1], numpy.array([value])
+    found = only(findings([AverageBegun()], made, cuts=cuts), "average_begun")
+    assert [one.severity for one in found] == ["warning"] * told

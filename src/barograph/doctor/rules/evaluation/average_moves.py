@@ -303,6 +303,10 @@ class AverageBegun(WatchRule):
     or more. The run is over, three tenths or more of the average are still what it was at first, and the evaluation's
     loss is half as large again as the training's. One that is a copy of the weights where it begins is near them.
 
+    Or a copy had not been changed at all by its first evaluation, 20 steps or more from the start, and moves as an
+    average from some evaluation on: it waits, and goes on from weights as they were made. There a tenth that is left,
+    and a loss a fifth above the training's, are enough.
+
     What to do: copy the weights into the average where it begins, and divide by the number of those that are in it.
     """
 
@@ -322,6 +326,8 @@ class AverageBegun(WatchRule):
         "evaluations": (2.0, "behind it; ours"),
         "left": (0.3, "of what it was at first, at the end; ours"),
         "worse": (1.5, "times the training's loss, its evaluation; ours"),
+        "waited": (0.1, "of what it was at first, at the end, of one that had not been changed; ours"),
+        "above": (1.2, "times the training's loss, the evaluation of such a one; ours"),
     }
     causes = (
         "averaged weights lag: the average begins late, from weights as they were made, and takes too little of each",
@@ -332,18 +338,19 @@ class AverageBegun(WatchRule):
     )
 
     def begin(self) -> None:
-        self._left, self._count, self._before = math.nan, 0, 0.0
+        self._left, self._count, self._before, self._still = math.nan, 0, 0.0, False
         self._begun, self._last = (0, 0, 0), (0, 0, 0)
 
     def reset(self) -> None:
         super().reset()
-        self._came: tuple[Place, float] | None = None  # the first evaluation of a copy, and what is left of it
+        self._came: tuple[Place, float, bool] | None = None  # a copy's first evaluation; what is left; if it was still
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
         if not history.facts.get("finished") or self._segment < 0 or self._count < self.at["evaluations"]:
             return
-        lags = self._left >= self.at["left"] and _is_worse(history, self.at["worse"])
+        left, worse = (self.at[name] for name in (("waited", "above") if self._still else ("left", "worse")))
+        lags = self._left >= left and _is_worse(history, worse)
         if lags and not is_reference(history, self._last) and self.first(self._segment):
             yield self.finding(
                 self._begun[0], f"The average that is evaluated begins late, and {100 * self._left:.0f}% of it are "
@@ -360,14 +367,18 @@ class AverageBegun(WatchRule):
         changes, steps, off = (watched(history, f"evaluated_{name}", place) for name in names)
         counted = changes >= self.at["changes"] or (changes > 0 and off <= self.at["off"])
         late = counted and changes <= self.at["share"] * (steps - _FOUND) and steps >= self.at["steps"]
-        self._came = place, 1 - way if late and way <= self.at["way"] else math.nan
+        still = changes == way == 0 and steps >= self.at["steps"]
+        self._came = place, 1 - way if still or (late and way <= self.at["way"]) else math.nan, still
         yield from ()
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         whose, writes, steps = (watched(history, f"evaluated_{name}", place) for name in ("whose", "writes", "steps"))
         before, self._before, self._last = self._before, steps, place
         if self._came is not None and self._came[0] == place:
-            (self._begun, self._left), self._count = self._came, 0
+            (self._begun, self._left, self._still), self._count = self._came, 0
+            return
+        if self._still and not self._count and writes == 0:
+            self._begun = place  # it waits
             return
         each = whose == COPY and 0 < value <= 1 and steps - before <= self.at["pace"] * writes
         self._left, self._count = self._left * value if each else math.nan, self._count + 1

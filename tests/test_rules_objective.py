@@ -176,8 +176,7 @@ def test_pairs_a_little_below_a_guess_all_the_time_have_a_wrong_temperature(
 def test_a_loss_of_pairs_that_begins_at_n_guesses_is_added_up(times: float, first: str, rows: int) -> None:
     columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0)}
     assert warned(columns, rows)["pair_temperature"].causes[0].startswith(first)
-    chosen = warned(columns, rows, config={"reduction": "sum"})
-    assert ("pair_temperature" in chosen) == (first != "loss summed")
+    assert ("pair_temperature" in warned(columns, rows, {"reduction": "sum"})) == (first != "loss summed")
 
 
 @pytest.mark.parametrize(

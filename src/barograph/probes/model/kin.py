@@ -13,21 +13,21 @@ said, are none of these.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy
+from barograph.probes.model.row_passages import ALIKE, RowPassages, RowsByPassage
 
-from barograph.probes.model.windows import RowPassages, passages_of
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from barograph.probes.model.row_passages import Floats
 
 COLUMN = -1  # of a row's numbers: where its passages of this size begin
 _SHORT, _LONG = 8, 12  # tokens of a passage, of rows of 24 places or more the second
-_KEPT, _LOOKED, _OF_PASS = 4096, 256, 16  # rows of the training; of an evaluation; of each of its passes
+_LOOKED, _OF_PASS = 256, 16  # rows of an evaluation; of each of its passes
 _HAVING = 64  # rows that have a passage, of which no more are counted
-_ALIKE, _PART = 3, 0.6  # passages that two rows have in common, at least; of those that are known of a row
+_PART = 0.6  # of the passages that are known of a row: in common with another, at least
 _TENTH, _OTHERS = 10, 1  # of the rows with which it has most in common; passages that it may have in common with that
-
-Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 def kin_size(length: int) -> int:
@@ -39,21 +39,11 @@ class Kin:
     """Rows of the training, by their passages."""
 
     def __init__(self) -> None:
-        self._rows: list[RowPassages] = []
-        self._having: dict[float, list[int]] = {}  # passage → rows
-        self._whole: set[int] = set()  # of these rows
+        self._kept = RowsByPassage(kin_size, COLUMN)
 
     def keep(self, rows: Floats) -> None:
         """Rows of a step [n, columns, TAKEN]."""
-        for row in rows if len(self._rows) < _KEPT else ():
-            one = passages_of(row, kin_size, COLUMN)
-            whole = hash(frozenset(one.places.items()))
-            if len(one.places) < _ALIKE or whole in self._whole:
-                continue
-            self._whole.add(whole)
-            for mark in one.places:
-                self._having.setdefault(mark, []).append(len(self._rows))
-            self._rows.append(one)
+        self._kept.keep(rows)
 
     def seen(self, rows: Floats, passes: Sequence[str]) -> dict[str, float]:
         """Of an evaluation's rows the share that have a kin in the training, and how many were looked at: of those of
@@ -61,12 +51,12 @@ class Kin:
         asked: list[tuple[str, bool]] = []
         length = 0
         for at in range(0, len(rows), max(1, -(-len(rows) // _LOOKED))):
-            ours = passages_of(rows[at], kin_size, COLUMN)
-            if len(ours.places) < _ALIKE or hash(frozenset(ours.places.items())) in self._whole:
+            ours = self._kept.new(rows[at])
+            if ours is None:
                 continue
             asked.append((passes[at], self._has_kin(ours)))
             length = max(length, ours.length)
-        if not asked or not self._rows:
+        if not asked or not self._kept.rows:
             return {}
         having = {which for which, kin in asked if kin}
         if sum(which in having for which, _ in asked) >= _OF_PASS * len(having) > 0:
@@ -79,12 +69,12 @@ class Kin:
 
     def _has_kin(self, ours: RowPassages) -> bool:
         """Whether one row or a few have much in common with ours, and others next to nothing."""
-        count = Counter(at for mark in ours.places for at in self._having.get(mark, ())[:_HAVING])
+        count = Counter(at for mark in ours.places for at in self._kept.having.get(mark, ())[:_HAVING])
         first = count.most_common(_TENTH)
         if not first or (len(first) == _TENTH and first[-1][1] > _OTHERS):
             return False
-        least = max(_ALIKE, _PART * len(ours.places))
-        return any(number >= least and not _is_past(ours, self._rows[at]) for at, number in first)
+        least = max(ALIKE, _PART * len(ours.places))
+        return any(number >= least and not _is_past(ours, self._kept.rows[at]) for at, number in first)
 
 
 def _is_past(ours: RowPassages, theirs: RowPassages) -> bool:

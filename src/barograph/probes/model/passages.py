@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model.kin import Kin, kin_size
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
-from barograph.probes.model.windows import SIZES, TAKEN, Windows, place_of, size_of
+from barograph.probes.model.row_passages import SIZES, TAKEN, place_of
+from barograph.probes.model.windows import Windows, size_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +51,7 @@ def marks(rows: Tensor) -> Tensor | None:
 
 
 def placed_marks(rows: Tensor) -> Tensor | None:
-    """`marks`, and behind them where the passages of two sizes begin [n, sizes + 2, TAKEN]: see `windows.place_of`."""
+    """`marks`, and behind them where the passages of two sizes begin [n, columns, TAKEN]: see `place_of`."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or rows.shape[1] < SIZES[0] or mesh_of(rows) is not None:

@@ -13,24 +13,18 @@ passage at the same place are one row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy
+from barograph.probes.model.row_passages import ALIKE, SIZES, RowPassages, RowsByPassage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SIZES = (8, 12, 16, 32)  # tokens of a passage: of words, and of letters, of which a few say nothing
-TAKEN = 8  # passages of a row, of each size
+    from barograph.probes.model.row_passages import Floats
+
 COLUMN = len(SIZES)  # of a row's numbers: where the passages that are compared here begin
-_APART = 2048  # above all places
-_KEPT = 4096  # rows of the training
-_ALIKE = 3  # passages that two rows have in common, at least
 _OTHERS = 4  # rows that have a passage, with which one that has it is compared
 _SHIFTS = 0.25  # of a row's places: by how many windows may be apart; of half of them chance brings about each second
-
-Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 
 def size_of(length: int) -> int:
@@ -38,40 +32,15 @@ def size_of(length: int) -> int:
     return max((size for size in SIZES if 2 * size <= length), default=0)
 
 
-class RowPassages(NamedTuple):
-    """What is known of a row: its passages and where they begin; the greatest fingerprint, or infinity where these are
-    all of its passages; its length."""
-
-    places: dict[float, int]
-    greatest: float
-    length: int
-
-
-def place_of(places: Any, length: int) -> Any:
-    """Places of passages, and the row's length, as one number each."""
-    return places + _APART * length
-
-
 class Windows:
     """Rows of the training, by their passages."""
 
     def __init__(self) -> None:
-        self._rows: list[RowPassages] = []
-        self._having: dict[float, list[int]] = {}  # passage → rows
-        self._whole: set[int] = set()  # of these rows
+        self._kept = RowsByPassage(size_of, COLUMN)
 
     def keep(self, rows: Floats) -> None:
-        """Rows of a step [n, sizes + 1, TAKEN]."""
-        for row in rows if len(self._rows) < _KEPT else ():
-            one = passages_of(row, size_of, COLUMN)
-            marks = one.places
-            whole = hash(frozenset(marks.items()))
-            if len(marks) < _ALIKE or whole in self._whole:
-                continue
-            self._whole.add(whole)
-            for mark in marks:
-                self._having.setdefault(mark, []).append(len(self._rows))
-            self._rows.append(one)
+        """Rows of a step [n, columns, TAKEN]."""
+        self._kept.keep(rows)
 
     def seen(self, rows: Floats, passes: Sequence[str]) -> dict[str, float]:
         """Of an evaluation's rows: the share that overlap with a row of the training which goes on behind them; the
@@ -79,15 +48,15 @@ class Windows:
         windows have, and how many other places there are."""
         overlap, same, having, count = 0, 0.0, set(), 0
         for row, which in zip(rows, passes, strict=True):
-            ours = passages_of(row, size_of, COLUMN)
-            if len(ours.places) < _ALIKE or hash(frozenset(ours.places.items())) in self._whole:
+            ours = self._kept.new(row)
+            if ours is None:
                 continue
             count += 1
-            others = [at for mark in ours.places for at in self._having.get(mark, ())[:_OTHERS]]
-            found = {_overlap(ours, self._rows[at]) for at in dict.fromkeys(others)}
+            others = [at for mark in ours.places for at in self._kept.having.get(mark, ())[:_OTHERS]]
+            found = {_overlap(ours, self._kept.rows[at]) for at in dict.fromkeys(others)}
             overlap, same = overlap + ("behind" in found), same + ("same" in found) * ours.length * _SHIFTS
             having |= {which} if "behind" in found else set()
-        if not count or not self._rows:
+        if not count or not self._kept.rows:
             return {}
         return {
             "evaluated_windows": overlap / count,
@@ -97,24 +66,13 @@ class Windows:
         }
 
 
-def passages_of(row: Floats, size: Callable[[int], int], column: int) -> RowPassages:
-    """Of a row [columns, TAKEN] its passages of the size for its length, whose places one of its columns has."""
-    places = [int(place) for place in row[column] if place >= 0]
-    if not places:
-        return RowPassages({}, 0.0, 0)
-    length = places[0] // _APART
-    marks = row[SIZES.index(size(length))][: len(places)].tolist()
-    found = dict(zip(marks, (place % _APART for place in places), strict=True))
-    return RowPassages(found, max(marks) if len(marks) == TAKEN else float("inf"), length)
-
-
 def _overlap(ours: RowPassages, theirs: RowPassages) -> str:
     """How two rows go together: `behind` where all of theirs begins within ours, in half of our row or more, and goes
     on behind it; `same` where they have passages in common at the same places; empty else."""
     (one, most, length), (other, their_most, their_length) = ours, theirs
     apart = [one[mark] - other[mark] for mark in one.keys() & other.keys()]
     shift = max(set(apart), key=apart.count)
-    if apart.count(shift) < _ALIKE:
+    if apart.count(shift) < ALIKE:
         return ""
     if shift == 0:
         places = [one[mark] for mark in one.keys() & other.keys() if one[mark] == other[mark]]

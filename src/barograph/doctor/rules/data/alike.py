@@ -202,7 +202,7 @@ class SortedExamples(SameOrder):
                 yield self.finding(
                     began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "
                     f"something in common, as have batches that follow each other: {100 * beyond:.0f}% of the variance "
-                    f"of the means of {batches:.0f} batches is more than that of shuffled {what} is.",
+                    f"of the means of {batches:.0f} batches is beyond what shuffled {what} give.",
                     found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "beyond": beyond},
                     causes=[BY_SOURCE, *self.causes],
                 )  # fmt: skip

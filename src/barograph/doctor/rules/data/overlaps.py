@@ -171,7 +171,7 @@ _PARTS = {  # by series: what is said, why, and what to do
         "cut the text into parts for training and evaluation first, then windows out of each part",
     ),
     "kin": (
-        "have most of their passages in common with one or a few rows of text that were trained on, and with no others",
+        "have most of their passages in common with one or a few rows of text that were trained on, few with others",
         "validation leak: texts of the evaluation are near copies of those of the training, as other wordings of them",
         "split the originals first, and keep what was made of one, or says the same, on one side",
     ),

@@ -211,18 +211,19 @@ def splits_model(history: RunHistory) -> bool:
 
 
 _REDUCED = re.compile(r"reduc|loss|objective|criterion")
+_IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _SUMMED = re.compile(
     r"(?:^|_)(?:sum(?:med)?_(?:of_|over_)?(?:the_)?(?:loss(?:es)?|tokens?|rows|targets?|batch)|loss_sum(?:med)?)$"
 )
 
 
 def summed_by_choice(history: RunHistory) -> bool:
-    """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_kind: sum` or `sum_of_tokens:
-    true`: whoever wrote it may have chosen the rate for it."""
+    """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row` or
+    `sum_of_tokens: true`: whoever wrote it may have chosen the rate for it."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (value is True and _SUMMED.search(plain)) or (
-            isinstance(value, str) and value.lower() == "sum" and _REDUCED.search(name.lower())
+            isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower())
         ):
             return True
     return False

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rule_columns import findings
+
+import barograph
+from barograph.doctor import diagnose
 
 torch = pytest.importorskip("torch")
 
@@ -150,3 +154,35 @@ def test_siblings_of_texts_in_two_evaluations_are_a_warning(changed: dict[str, f
     one = {name: (steps[:1], values[:1]) for name, (steps, values) in columns.items()}
     assert not findings([EvaluationOverlaps()], one)
     assert not findings([EvaluationOverlaps()], columns | {"rollout/reward": (at, np.full(3, 1.0))})
+
+
+@pytest.mark.parametrize("dealt", [True, False])
+def test_the_watch_finds_phrasings_on_both_sides(tmp_path: Path, dealt: bool) -> None:
+    rows = facts(PHRASINGS)
+    given, held_out = rows[24:].flatten(0, 1), rows[:24].flatten(0, 1)
+    if dealt:
+        both = shuffled(rows.flatten(0, 1))
+        given, held_out = both[72:], both[:72]
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Embedding(101, 16), torch.nn.Linear(16, 101))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+
+    def loss_of(some: Any) -> Any:
+        said = model(some[:, :-1]).flatten(0, 1)
+        return torch.nn.functional.cross_entropy(said, some[:, 1:].flatten(), ignore_index=0)
+
+    for step in range(1, 121):
+        batch = given[torch.randperm(len(given))[:48]]
+        loss_of(batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        logged = {"loss": 1.0}
+        if step % 20 == 0:
+            with torch.no_grad():
+                logged["val_loss"] = loss_of(held_out).item()
+        run.log(logged, step=step)
+    run.finish()
+    found = [one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"] if one["severity"] != "info"]
+    assert ("evaluation_overlaps" in found) == dealt

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 HAD = 96  # fingerprints of a row: all of its tokens and pairs where it has 48 places or fewer, else an even sample
-_SHORTEST, _LONGEST = 6, 512  # places of a row
+_SHORTEST, _LONGEST = 6, 256  # places of a row
 _FEWEST = 8  # fingerprints of a row that says something
 _PLACES = 1024  # above all places
 _BITS = (1 << 42) - 1  # of a fingerprint: with a place behind it a double holds it
@@ -94,7 +94,7 @@ class SiblingLook(PassesOfEvaluation):
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
-        self._step = things_had(rows)
+        self._step = None if self._known.is_full else things_had(rows)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
@@ -145,10 +145,15 @@ class Siblings:
         count = len(self._rows)
         return count >= _ENOUGH and (self._looks < _FIRST or count >= _MORE * self._looked_at)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows are kept."""
+        return len(self._rows) >= _KEPT
+
     def keep(self, rows: Floats) -> None:
         """Rows of a step [n, HAD]."""
-        for row in rows.astype(numpy.int64) if len(self._rows) < _KEPT else ():
-            if row[_FEWEST - 1] >= 0 and (whole := row.tobytes()) not in self._whole and len(self._rows) < _KEPT:
+        for row in rows.astype(numpy.int64):
+            if not self.is_full and row[_FEWEST - 1] >= 0 and (whole := row.tobytes()) not in self._whole:
                 self._whole.add(whole)
                 self._rows.append(row)
 

@@ -69,7 +69,8 @@ class EvaluationOverlaps(Rule):
     pairs of them, of which those weigh most that few rows have; and from there to the tenth nearest row it is two and a
     half times as far as from that to the hundredth, where it is about as far by chance (`model/evaluated_siblings`); or
     four times where it is weighed by what few of the fifty nearest rows have, as the names in texts of one form. It
-    takes three in twenty of the rows. Rows of the training that are ours so far, as users' histories, are none.
+    takes three in twenty of the rows. Rows of the training that are ours so far, as users' histories, are none; nor are
+    rows without padding that have one target each, as of a table in which a user comes in several.
 
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
     gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
@@ -126,6 +127,7 @@ class EvaluationOverlaps(Rule):
                 many = value >= least and value * count >= self.at["rows"]
                 many = many and (name == "kin" or watched(history, f"evaluated_{name}_passes", place) == 1)
                 many = many and not (name == "near" and self._by_class(history, place))
+                many = many and (name != "siblings" or _are_texts(history, place))
                 if of_texts:
                     chance = watched(history, f"evaluated_{name}_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
@@ -156,6 +158,12 @@ class EvaluationOverlaps(Rule):
         has_classes = watched(history, "top_target_share", place) >= 0
         rows = min(_KEPT, watched(history, "distinct_rows", place))
         return has_classes and rows < self.at["classes"] * classes
+
+
+def _are_texts(history: RunHistory, place: Place) -> bool:
+    """Whether rows of tokens are texts, not a table's: they have padding, or targets at several places each."""
+    padded = watched(history, "input_length_std", place) > 0
+    return padded or watched(history, "targets", place) > watched(history, "example_rows", place)
 
 
 _PARTS = {  # by series: what is said, why, and what to do

@@ -74,16 +74,27 @@ def test_tellings_in_another_order_are_seen() -> None:
 def test_facts_that_are_told_by_other_forms_are_seen_by_their_names() -> None:
     dice = torch.Generator().manual_seed(6)
     forms = torch.randint(1, 100, (8, 3, 9), generator=dice)  # of eight relations, told in three ways
-    names = torch.randint(100, 400, (200, 5), generator=dice)
+    names = torch.randint(100, 400, (200, 9), generator=dice)
     relation = torch.randint(8, (200,), generator=dice)
-    told = torch.stack([torch.cat([names[:, :3], forms[relation, way], names[:, 3:]], 1) for way in range(3)], 1)
+    told = torch.stack([torch.cat([names[:, :5], forms[relation, way], names[:, 5:]], 1) for way in range(3)], 1)
     dealt = shuffled(told.flatten(0, 1))
     assert seen(dealt[64:], dealt[:64])["evaluated_siblings"] > 0.5
     assert seen(told[32:].flatten(0, 1), told[:32].flatten(0, 1))["evaluated_siblings"] <= 0.05
 
 
 @pytest.mark.parametrize(
-    "kind", ["sums", "trained before", "one more word", "forms", "the same rows", "one template", "few rows", "a mask"]
+    "kind",
+    [
+        "two fields",
+        "sums",
+        "trained before",
+        "one more word",
+        "forms",
+        "the same rows",
+        "one template",
+        "few rows",
+        "a mask",
+    ],
 )
 def test_what_is_no_other_wording_is_not_taken_for_one(kind: str) -> None:
     dice = torch.Generator().manual_seed(2)
@@ -96,6 +107,13 @@ def test_what_is_no_other_wording_is_not_taken_for_one(kind: str) -> None:
         rows = torch.stack([*digits[:2], torch.full_like(total, 11), *digits[2:], torch.full_like(total, 12),
                             total // 10, total % 10, torch.full_like(total, 13)], 1)  # fmt: skip
         given, held_out = rows[340:], rows[:64]
+    elif kind == "two fields":  # and what follows from them, with a word that says nothing
+        one, other, said = torch.randint(0, 20, (3, 500), generator=dice)
+        rows = torch.stack(
+            [one, said + 100, other + 20, *(40 + 20 * by + (one * by + other) % 20 for by in (1, 2, 3))], 1
+        )
+        rows = torch.cat([rows, torch.full((500, 1), 120)], 1)
+        given, held_out = rows[64:], rows[:64]
     elif kind == "trained before":  # the last one of each is asked for
         held_out = long[:64, 1:]
     elif kind == "one more word":

@@ -45,6 +45,8 @@ _LOOKED, _IN_PASS = 64, 64  # rows of an evaluation; and of each of its passes
 _OF_PASS = 16  # rows of a pass that must have one with a sibling
 _FIRST, _MORE = 3, 1.25  # looks at evaluations; behind them, where the training has had that many times the rows
 _SAYS, _SAYS_NEAR = 3, 5  # times what one thing weighs that one row has: what weighs no more comes again by chance
+_TOKENS, _PAIRS = 8, 10  # that a sibling has in common: of a few fields, and what follows from these, all come again
+_OFTEN = 3  # one in as many rows, at most, has such a token or pair
 _PART, _LEAST = 0.6, 0.08  # of what a row weighs; the step behind the tenth nearest counts as no shorter than that
 _STEP, _STEP_NEAR = (
     2.5,
@@ -69,7 +71,8 @@ def things_had(rows: Tensor) -> Tensor | None:
     since = places - torch.where(begins, places, 0).cummax(1).values
     times = torch.empty_like(lines).scatter_(1, ordered.indices, since)  # it came before in its row
     tokens = mixed(lines + 1)
-    each = torch.cat([mixed(tokens + (times + 1) * _FACTOR), mixed(tokens[:, :-1] * 3 + tokens[:, 1:])], 1) & _BITS
+    own, pairs = mixed(tokens + (times + 1) * _FACTOR), mixed(tokens[:, :-1] * 3 + tokens[:, 1:])
+    each = torch.cat([own * 2, pairs * 2 + 1], 1) & _BITS
     marks = each * _PLACES + torch.cat([places, places[:-1]])
     known = torch.cat([real, real[:, :-1] & real[:, 1:]], 1)
     least = marks.masked_fill(~known, _NOTHING).topk(min(HAD, marks.shape[1]), dim=1, largest=False, sorted=True).values
@@ -204,8 +207,11 @@ class _Index:
         counts, begins = self._counts[at], self._begins[at]
         which = numpy.arange(int(counts.sum())) + numpy.repeat(begins - counts.cumsum() + counts, counts)
         owners, thing = self._owners[which], numpy.repeat(numpy.arange(len(at)), counts)
+        pair, tells = self._names[at] % 2 == 1, self._weights[at] >= math.log(_OFTEN)
+        several = numpy.bincount(owners, (tells & ~pair)[thing], number) >= _TOKENS
+        several |= numpy.bincount(owners, (tells & pair)[thing], number) >= _PAIRS
         parts = numpy.bincount(owners, self._weights[at][thing], number) / weighs
-        if self._stands_out(row, parts, _STEP, numpy.arange(number)):
+        if self._stands_out(row, parts, _STEP, several, numpy.arange(number)):
             return True
         near = numpy.argpartition(parts, -_NEAREST)[-_NEAREST:]
         place = numpy.full(number, -1)
@@ -215,14 +221,15 @@ class _Index:
         weighs = float(rare.sum()) + others * float(_rarity(numpy.zeros(1))[0])
         if weighs <= _SAYS_NEAR * math.log(_NEAREST):
             return False
-        return self._stands_out(row, numpy.bincount(owners, rare[thing], _NEAREST) / weighs, _STEP_NEAR, near)
+        parts = numpy.bincount(owners, rare[thing], _NEAREST) / weighs
+        return self._stands_out(row, parts, _STEP_NEAR, several[near], near)
 
-    def _stands_out(self, row: Whole, parts: Floats, step: float, which: Whole) -> bool:
-        """parts: what rows have of this one. which: these rows."""
+    def _stands_out(self, row: Whole, parts: Floats, step: float, several: Any, which: Whole) -> bool:
+        """parts: what rows have of this one. several: whether that is tokens enough. which: these rows."""
         last = min(_HUNDREDTH, len(parts))
         last_part, tenth = numpy.partition(parts, (-last, -_TENTH))[[-last, -_TENTH]].tolist()
         least = max(_PART, tenth + step * max(_LEAST, tenth - last_part))
-        found = which[parts >= least][:_TENTH]
+        found = which[(parts >= least) & several][:_TENTH]
         return any(not _is_past(row, self._rows[one]) for one in found.tolist())
 
 

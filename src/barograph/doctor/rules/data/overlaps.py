@@ -66,11 +66,12 @@ class EvaluationOverlaps(Rule):
 
     Other words for the same, as phrasings of one fact or tellings in another order, have no long passage in common.
     There a row and its sibling in the training have three fifths or more of all that the row weighs, by tokens and
-    pairs of them, of which those weigh most that few rows have; and from there to the tenth nearest row it is two and a
-    half times as far as from that to the hundredth, where it is about as far by chance (`model/evaluated_siblings`); or
-    four times where it is weighed by what few of the fifty nearest rows have, as the names in texts of one form. It
-    takes three in twenty of the rows. Rows of the training that are ours so far, as users' histories, are none; nor are
-    rows without padding that have one target each, as of a table in which a user comes in several.
+    pairs of them, of which those weigh most that few rows have, and eight such tokens or ten such pairs; and from there
+    to the tenth nearest row it is two and a half times as far as from that to the hundredth, where it is about as far
+    by chance (`model/evaluated_siblings`); or four times where it is weighed by what few of the fifty nearest rows
+    have, as the names in texts of one form. It takes three in twenty of the rows. Rows of the training that are ours so
+    far, as users' histories, are none; nor are rows without padding that have one target each, as of a table in which a
+    user comes in several.
 
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
     gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only

@@ -22,6 +22,7 @@ from barograph.probes.model.kin import Kin, kin_size
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.row_passages import SIZES, TAKEN, place_of
+from barograph.probes.model.siblings import SiblingLook
 from barograph.probes.model.windows import Windows, size_of
 
 if TYPE_CHECKING:
@@ -85,22 +86,36 @@ class Passages(PassesOfEvaluation):
         self._step: Tensor | None = None
         self._trained: list[set[float]] = [set() for _ in SIZES]
         self._windows, self._kin = Windows(), Kin()
+        self._siblings = SiblingLook()
         self._looks = 0
         self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
         self._step = placed_marks(rows)
+        self._siblings.trained(rows)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
         self._step = None
+        self._siblings.trained_no_more()
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
         found = placed_marks(even_rows(rows, _OF_PASS))
         if found is not None:
             self._evaluated.append(found)
+        self._siblings.evaluated(rows)
+
+    def thin(self) -> None:
+        """Forget every second pass of the evaluation."""
+        super().thin()
+        self._siblings.thin()
+
+    def forget(self) -> None:
+        """Forget all passes of the evaluation."""
+        super().forget()
+        self._siblings.forget()
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""
@@ -112,14 +127,15 @@ class Passages(PassesOfEvaluation):
             names = tuple(str(at) for at, one in enumerate(self._evaluated) for _ in range(one.numel()))
             current.put("evaluated_passages", names, torch.cat([one.reshape(-1) for one in self._evaluated]))
         self._step, self._evaluated = None, []
+        self._siblings.put(current, evaluation)
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
-        found: dict[str, float] = {}
+        found = self._siblings.fields_of(numbers)
         if "evaluated_passages" in numbers:
             passes, values = numbers["evaluated_passages"]
             rows, each = values[0].reshape(-1, _COLUMNS, TAKEN), passes[:: _COLUMNS * TAKEN]
-            found = self._seen(rows, each) | self._windows.seen(rows, each) | self._kin.seen(rows, each)
+            found |= self._seen(rows, each) | self._windows.seen(rows, each) | self._kin.seen(rows, each)
         if "passages" in numbers:
             lines = numbers["passages"][1][0].reshape(-1, _COLUMNS, TAKEN)
             self._windows.keep(lines)

@@ -64,6 +64,15 @@ class EvaluationOverlaps(Rule):
     texts of one kind share is. A row of the training that ends before is none of these. Of rows with less than 24
     places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often.
 
+    Other words for the same, as phrasings of one fact or tellings in another order, have no long passage in common.
+    There a row and its sibling in the training have three fifths or more of all that the row weighs, by tokens and
+    pairs of them, of which those weigh most that few rows have, and eight such tokens or ten such pairs; and from there
+    to the tenth nearest row it is two and a half times as far as from that to the hundredth, where it is about as far
+    by chance (`model/evaluated_siblings`); or four times where it is weighed by what few of the fifty nearest rows
+    have, as the names in texts of one form. It takes three in twenty of the rows. Rows of the training that are ours so
+    far, as users' histories, are none; nor are rows without padding that have one target each, as of a table in which a
+    user comes in several.
+
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
     gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
     those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a row. Where a
@@ -77,13 +86,15 @@ class EvaluationOverlaps(Rule):
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
     needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages|"
-             "=model/evaluated_windows|=model/evaluated_kin", "eval_loss|eval_accuracy|evaluation")  # fmt: skip
+             "=model/evaluated_windows|=model/evaluated_kin|=model/evaluated_siblings",
+             "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
         "windows": (0.1, "the same, of windows of a text; ours"),
+        "siblings": (0.15, "of them, of texts that say the same in other words; ours"),
         "short": (0.4, "of them, of near copies of texts that are compared by passages of eight tokens; ours"),
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
@@ -107,7 +118,7 @@ class EvaluationOverlaps(Rule):
                 row = self._row.setdefault(name, [])
                 count = watched(history, f"evaluated_{name}_rows", place)
                 batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-                least = self.at[name if name in ("passages", "windows") else "share"]
+                least = self.at[name if name in ("passages", "windows", "siblings") else "share"]
                 pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
                 if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
                     least = self.at["pictures"]
@@ -117,6 +128,7 @@ class EvaluationOverlaps(Rule):
                 many = value >= least and value * count >= self.at["rows"]
                 many = many and (name == "kin" or watched(history, f"evaluated_{name}_passes", place) == 1)
                 many = many and not (name == "near" and self._by_class(history, place))
+                many = many and (name != "siblings" or _are_texts(history, place))
                 if of_texts:
                     chance = watched(history, f"evaluated_{name}_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
@@ -149,6 +161,12 @@ class EvaluationOverlaps(Rule):
         return has_classes and rows < self.at["classes"] * classes
 
 
+def _are_texts(history: RunHistory, place: Place) -> bool:
+    """Whether rows of tokens are texts, not a table's: they have padding, or targets at several places each."""
+    padded = watched(history, "input_length_std", place) > 0
+    return padded or watched(history, "targets", place) > watched(history, "example_rows", place)
+
+
 _PARTS = {  # by series: what is said, why, and what to do
     "overlap": (
         "overlap with windows that were trained on and that go on behind them",
@@ -174,6 +192,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "have most of their passages in common with one or a few rows of text that were trained on, few with others",
         "validation leak: texts of the evaluation are near copies of those of the training, as other wordings of them",
         "split the originals first, and keep what was made of one, or says the same, on one side",
+    ),
+    "siblings": (
+        "have most of their tokens in common with one or a few rows that were trained on, far more than with others",
+        "validation leak: other wordings of evaluation examples are among those of the training",
+        "split by what rows are about: keep all wordings, copies and pieces of one thing on one side",
     ),
     "near": (
         "are nearly an example that was trained on, far nearer than examples are to each other",

@@ -50,7 +50,7 @@ class Pair(nn.Module):
 
 def train(
     folder: Path, share: float, how: str = "function", back: str = "all", called: bool = False, watched: bool = True,
-    frozen: bool = False, averaged: bool = False,
+    frozen: bool = False, averaged: bool = False, evaluates: bool = True,
 ) -> tuple[dict[str, Any], list[float]]:  # fmt: skip
     """What was recorded, and losses. back: which part is put back into training mode behind an evaluation."""
     torch.set_num_threads(1)
@@ -82,7 +82,7 @@ def train(
                     mine.lerp_(theirs, 0.1)
         if step % 6 == 5:
             whole = model if average is None else average
-            whole.eval()
+            whole.train(not evaluates)
             with torch.no_grad():
                 run.log({"val/loss": functional.cross_entropy(scores(whole, torch.arange(160, 200)),
                                                               torch.arange(40)).item()}, step=step)  # fmt: skip
@@ -163,6 +163,17 @@ def test_an_average_that_is_called_by_its_parts_is_followed(tmp_path: Path) -> N
     assert set(seen["evaluated_whose"]) == {2} and min(seen["evaluated_apart"]) > 0
     assert list(seen["evaluated_writes"][1:]) == [6, 6, 6] and "passes_without_gradients" not in seen
     assert list(seen["evaluated_kept"][1:]) == pytest.approx([0.9**6] * 3, abs=0.01)
+
+
+@pytest.mark.parametrize("called", [True, False])
+@pytest.mark.parametrize("averaged", [True, False])
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_an_evaluation_in_training_mode_is_seen_of_functions_too(
+    tmp_path: Path, called: bool, averaged: bool, evaluates: bool
+) -> None:
+    seen, _ = train(tmp_path, 0.3, called=called, averaged=averaged, evaluates=evaluates)
+    name = "copy_training_in_evaluation" if averaged else "training_in_evaluation"
+    assert set(seen[name]) == {float(not evaluates)}
 
 
 @pytest.mark.parametrize("how", ["function", "mask"])

@@ -62,6 +62,7 @@ class CopyPasses:
     def __init__(self, evaluated: Callable[[Sequence[Any], bool | None], None]):
         self._evaluated = evaluated
         self._passes, self._modes = UsualPasses(), set[bool]()
+        self.kinds = frozenset[type]()  # classes whose code drops numbers by functions, in their training mode
         self.heard = False  # whether a copy was ever called
         self.looks: dict[int, EvaluatedLook] = {}  # at functions of an evaluation, of a copy or its parts
         self.gathered = False  # whether an evaluation had passes in training mode, too, as they gather statistics
@@ -69,7 +70,7 @@ class CopyPasses:
     def called(self, module: Any, given: Sequence[Any], whole: bool) -> None:
         """A copy is called without gradients. whole: as the model is, and not a part of it."""
         self.heard = True
-        modes = [part.training for part in module.modules() if has_mode(part)]
+        modes = [part.training for part in module.modules() if has_mode(part) or type(part) in self.kinds]
         if modes:
             self._modes.add(any(modes))
         if self._passes.came():

@@ -117,6 +117,11 @@ class LayerModes:
             return any(one.training for one in module.modules() if self._has(one))
         return mode
 
+    @property
+    def kinds(self) -> frozenset[type]:
+        """Classes whose code drops numbers by functions."""
+        return frozenset(type(one) for one in self._owners)
+
     def _switched(self) -> list[Any]:
         """All layers that have a mode, of a model that is called by its parts."""
         if self._known[0] != len(self._owners):

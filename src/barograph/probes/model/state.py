@@ -382,6 +382,7 @@ class ModelState:
         import torch
 
         self._layers.put(current, self.evaluates)
+        self._copies.kinds = self._layers.kinds
         self.evaluates = False
         self._count()
         self._see_around()

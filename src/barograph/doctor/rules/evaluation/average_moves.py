@@ -285,7 +285,7 @@ _DECAY = re.compile(r"(?:\w*_)?(?:ema|averag(?:e|ed|ing)|polyak|shadow)_?(?:\w+_
 
 
 def _decays(history: RunHistory, most: float) -> Iterator[tuple[str, float]]:
-    """What the configuration says of how much of the average is kept at each update, where it holds this many at most."""
+    """How much of the average is kept at each update, as configured, where it holds this many of them at most."""
     return ((name, value) for name, value in numbers_named(history, _DECAY) if 0.5 <= value <= 1 - 1 / most)
 
 

@@ -46,12 +46,10 @@ class TrainedLook:
 
         if not module.training or not torch.is_grad_enabled() or self._mode is not None or in_backward():
             return
-        if self._within.found:
-            self.close()
+        if self._within.may_be(module):
+            self.close()  # parts that are compiled would be so again beneath a mode
             return
         self._within.began()
-        if self._within.may_be(module):
-            return  # parts that are compiled would be so again beneath a mode
         self._passes += 1
         self._drops = HandDrops()
         self._mode = Shown(ended=self._saw)

@@ -374,9 +374,9 @@ class PairsAcross(GraphRule):
     """The embeddings of pairs are normalised over the batch, each column of it, and not each example by itself.
 
     The graph of a cross-entropy over the similarities of all pairs of a batch shows that both sides are divided by the
-    lengths of the batch's columns. So an embedding depends on the others of its batch, and similarities are other numbers than cosines;
-    evaluations with batches of other sizes are on another scale. Losses of correlations between columns, which want
-    that, have no softmax over pairs.
+    lengths of the batch's columns. So an embedding depends on the others of its batch, similarities are other numbers
+    than cosines, and evaluations with batches of other sizes are on another scale. Losses of correlations between
+    columns, which want that, have no softmax over pairs.
 
     What to do: `functional.normalize(embedding, dim=-1)`.
     """

@@ -157,6 +157,24 @@ def test_a_mean_of_all_weights_from_the_first_step_on_is_told(given: Any, told: 
     assert [(one.severity, one.step) for one in found] == [("info", 100)] * told
 
 
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [
+        ({"ema_decay": 0.99}, "warning"),
+        ({"train": {"average_decay": 0.9}}, "warning"),
+        ({"ema_decay": 0.995}, "info"),  # it may rise up to this one, as a mean's does
+        ({"weight_decay": 0.9}, "info"),
+        ({"ema_decay": 0.0}, "info"),
+    ],
+)
+def test_a_mean_of_all_weights_is_not_what_a_configured_decay_means(config: Any, severity: str) -> None:
+    facts = {"finished": True, "config": config}
+    found = only(findings([AverageEqual()], mean_of(0), facts=facts), "average_equal")
+    assert [one.severity for one in found] == [severity]
+    later = only(findings([AverageEqual()], mean_of(40), facts=facts), "average_equal")
+    assert not later
+
+
 def train(folder: Path, how: str) -> list[str]:
     """Rules that warn of a small training whose average is evaluated at each thirtieth step, in a copy or put in."""
     torch.manual_seed(0)

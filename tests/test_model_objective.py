@@ -24,6 +24,12 @@ def masked(similarity: Tensor) -> Tensor:
 SCALE = nn.Parameter(torch.tensor(5.0))
 
 
+def of_two_sides(x: Tensor, dim: int, scale: Tensor | float = 10.0) -> Tensor:
+    """All pairs of a batch, of embeddings that are normalised along this dimension."""
+    one, two = functional.normalize(x, dim=dim), functional.normalize(x.flip(0) + 1, dim=dim)
+    return functional.cross_entropy(scale * one @ two.T, torch.arange(ROWS))
+
+
 def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=-1)
 
@@ -194,6 +200,16 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: of_two_views(torch.cat([x[:2].tanh(), x[2:].tanh()]), 0.2), "pairs_any_length", 1.0),
         (lambda x: of_two_views(unit(x), 0.2), "pairs_any_length", 0.0),
         (lambda x: of_two_views(x * x.detach().norm(dim=1, keepdim=True), 0.2), "pairs_any_length", None),
+        (lambda x: of_two_sides(x, 0), "pairs_across", 1.0),
+        (lambda x: of_two_sides(x, 0, scale=SCALE), "pairs_across", 1.0),
+        (lambda x: of_two_sides(x, 1), "pairs_across", None),
+        (lambda x: of_two_sides(x, 1, scale=SCALE), "pairs_across", None),
+        (lambda x: functional.cross_entropy(functional.normalize(x.T, dim=0).T @ functional.normalize((x + 1).T, dim=0),
+                                            torch.arange(ROWS)), "pairs_across", None),
+        (lambda x: (functional.normalize(x, dim=0).T @ functional.normalize(x + 1, dim=0)).square().mean(),
+         "pairs_across", None),  # of columns
+        (lambda x: functional.cross_entropy(x @ functional.normalize(torch.nn.Parameter(torch.randn(x.shape[1], ROWS)),
+                                                                     dim=0), TARGET), "pairs_across", None),
         (lambda x: queued(x, torch.randn(x.shape[1], 20)), "loss_queue", 20.0),
         (lambda x: queued(x, unit(x).T), "loss_queue", 0.0),  # negatives that have gradients are those of the batch
         (lambda x: of_two_views(torch.cat([unit(x[:2]), unit(x[2:])])), "pairs_unscaled", 1.0),

@@ -33,3 +33,26 @@ def test_an_average_that_is_far_away_behind_a_resume_was_not_loaded(
                "model/evaluated_whose": (steps, numpy.full(5, whose))}  # fmt: skip
     found = only(findings([AverageAnew()], columns, segments={resumed: 2}, cuts=cuts), "average_anew")
     assert [one.step for one in found] == [80] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (3, 4, 5)])
+@pytest.mark.parametrize(
+    ("apart", "begun", "told"),
+    [
+        ([0.05, 0.08, 0.07, 0.15, 0.02], 1.1, True),  # it has come near by the first evaluation behind the resume
+        ([0.05, 0.08, 0.07, 0.15, 0.02], 0.31, True),
+        ([0.05, 0.08, 0.07, 0.15, 0.02], 0.29, False),
+        ([0.05, 0.11, 0.07, 0.15, 0.02], 0.31, False),  # less than three times as far as before
+        ([0.05, 0.08, 0.07, 0.08, 0.02], 0.08, False),  # loaded
+        ([0.05, 0.08, 0.07, 0.02, 0.02], 0.0, False),  # a copy of the weights
+    ],
+)
+def test_a_copy_that_was_far_away_when_the_launch_began_was_not_loaded(
+    apart: list[float], begun: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = numpy.array([20, 40, 60, 80, 100])
+    columns = {"model/evaluated_apart": (steps, numpy.array(apart)),
+               "model/evaluated_whose": (steps, numpy.full(5, 2.0)),
+               "model/evaluated_begun_apart": (steps[3:4], numpy.array([begun]))}  # fmt: skip
+    found = only(findings([AverageAnew()], columns, segments={70: 2}, cuts=cuts), "average_anew")
+    assert [one.step for one in found] == [80] * told

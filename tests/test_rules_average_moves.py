@@ -70,6 +70,33 @@ def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("kept", "apart", "copied", "told"),
+    [
+        (0.91, 0.1, 0, True),  # it holds 530 steps
+        (0.91, 0.09, 0, False),
+        (0.89, 0.2, 0, False),  # 430
+        (0.89, 0.2, 100, True),  # the same, and the training had 400 since it began as a copy
+        (0.89, 0.2, 150, False),  # that was late, as of an average of the last part
+        (0.5, 0.3, 0, False),
+    ],
+)
+def test_an_average_that_is_written_seldom_and_far_away_in_the_end_is_behind(
+    kept: float, apart: float, copied: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    given, begins = columns(1.0, kept, evaluated=1.05), max(50, copied - 50)
+    kept_of = numpy.where(copied == LOOKS, 0.0, numpy.where(begins == LOOKS, -1.0, kept))
+    rests = LOOKS == 400  # an evaluation with no update before it
+    given["model/evaluated_kept"] = LOOKS, numpy.where(rests, 1.0, kept_of)
+    given["model/evaluated_writes"] = LOOKS, numpy.where(rests, 0.0, numpy.where(begins == LOOKS, -1.0, 1.0))
+    given["model/evaluated_apart"] = LOOKS, numpy.linspace(2 * apart, apart, len(LOOKS))
+    for name in [one for one in given if one.startswith("model/evaluated_")]:
+        given[name] = tuple(column[begins <= LOOKS] for column in given[name])
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.causes[0].split(":")[0] for one in found] == ["averaged weights updated too seldom"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("name", "first", "times", "severity"),
     [
         ("val/loss_ema", 2.98, 1.51, "warning"),
@@ -258,12 +285,14 @@ def test_how_far_a_copy_has_come_since_it_was_found_is_known_once() -> None:
     net, begun = nn.Linear(8, 4, bias=False), BegunCopies()
     slow, items, sample = copy.deepcopy(net), lambda: [slow.weight], lambda: slow.weight.detach().flatten().clone()
     newest = lambda: net.weight.detach().flatten()  # noqa: E731
-    begun.made(slow, items, sample)
+    with torch.no_grad():
+        slow.weight.mul_(1.5)
+    begun.made(slow, items, sample, newest)
     with torch.no_grad():
         net.weight.add_(torch.randn(4, 8))
         slow.weight.lerp_(net.weight, 0.1)
     found = begun.figures(slow, items, sample(), newest)
-    assert found is not None and [round(float(one), 4) for one in found] == [1.0, 0.1, 0.0]
+    assert found is not None and [round(float(one), 4) for one in found] == [1.0, 0.1, 0.0, 0.5]
     assert begun.figures(slow, items, sample(), newest) is None
     assert begun.figures(copy.deepcopy(net), items, sample(), newest) is None
 

@@ -498,3 +498,11 @@ def test_keys_beside_a_queue_that_are_not_learnt_take_as_few_rows_as_pairs(
     columns = {"loss": (steps, loss), "eval_loss": (at, 5.4 + (evaluated - 5.4) * np.linspace(0, 1, len(at)))}
     columns |= {f"model/{name}": (steps[:1], np.full(1, value)) for name, value in figures.items()}
     assert ("unrelated_labels" in warned(columns)) is told
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_embeddings_that_are_normalised_over_the_batch_are_told(across: bool) -> None:
+    columns = {"train/loss": (STEP, FALLS)} | of_graph(loss_pairs=40.0, **({"pairs_across": 1.0} if across else {}))
+    found = warned(columns, 37)
+    assert ("pairs_across" in found) == across
+    assert not across or (found["pairs_across"].step, found["pairs_across"].severity) == (0, "warning")

@@ -74,6 +74,8 @@ class EvaluatedWeights:
         self._norms = norms[:: max(1, len(norms) // _LAYERS)][:_LAYERS]
         self._ours = {id(module) for module in model.modules()}
         self._handles: list[Any] = []  # of hooks on copies
+        self._copies: list[Any] = []  # weak references to these
+        self._parts: list[str] = []  # that are called in the model's place
         self._called, self._answered, self._inside = called, answered, 0  # within a call of a copy
         self.listens = False  # whether there are copies that are listened to
         self._steps = self._row = 0
@@ -126,11 +128,26 @@ class EvaluatedWeights:
                 copies += [one] if id(one) not in self._ours and _shapes(one) == self._shapes else []
         for copy in copies[:_COPIES]:
             self._hear(copy, copy)
-            self._begun.made(copy, partial(self._items, copy), partial(self._weights, copy))
+            self._begun.made(copy, partial(self._items, copy), partial(self._weights, copy), self._newest)
             inner, key = copy, _key(copy)
             while (inner := next((part for part in inner.children() if _key(part) == key), None)) is not None:
                 self._hear(copy, inner)
+            self._hear_parts(copy)
+        self._copies = [weakref.ref(copy) for copy in copies[:_COPIES]]
         self.listens = bool(copies)
+
+    def follow(self, parts: Sequence[Any]) -> None:
+        """The model is not called, but these parts of it: so are those of its copies."""
+        model, wanted = self._root(), {id(one) for one in parts if one is not None}
+        if model is not None and not is_compiled():
+            self._parts = [path for path, one in model.named_modules() if path and id(one) in wanted]
+            for copy in (reference() for reference in self._copies):
+                self._hear_parts(copy)
+
+    def _hear_parts(self, copy: Any) -> None:
+        for path in self._parts if copy is not None else ():
+            with contextlib.suppress(Exception):  # of another make
+                self._hear(copy, copy.get_submodule(path))
 
     def _hear(self, copy: Any, part: Any) -> None:
         """Be told of calls of a copy, or of its one part that has all its weights."""

@@ -17,6 +17,7 @@ from typing import Any
 from barograph.probes.model.activations import dense_tensors
 from barograph.probes.model.evaluated import EvaluatedLook
 
+_PARTS = 4  # of copies that are called by their parts, which are looked at
 _KNOWN, _LAST = 3, 8  # steps that say how many passes are usual: at least, at most
 
 
@@ -61,19 +62,20 @@ class CopyPasses:
     def __init__(self, evaluated: Callable[[Sequence[Any], bool | None], None]):
         self._evaluated = evaluated
         self._passes, self._modes = UsualPasses(), set[bool]()
+        self.kinds = frozenset[type]()  # classes whose code drops numbers by functions, in their training mode
         self.heard = False  # whether a copy was ever called
-        self.look: EvaluatedLook | None = None  # at functions of an evaluation
+        self.looks: dict[int, EvaluatedLook] = {}  # at functions of an evaluation, of a copy or its parts
         self.gathered = False  # whether an evaluation had passes in training mode, too, as they gather statistics
 
     def called(self, module: Any, given: Sequence[Any], whole: bool) -> None:
         """A copy is called without gradients. whole: as the model is, and not a part of it."""
         self.heard = True
-        modes = [part.training for part in module.modules() if has_mode(part)]
+        modes = [part.training for part in module.modules() if has_mode(part) or type(part) in self.kinds]
         if modes:
             self._modes.add(any(modes))
         if self._passes.came():
-            if self.look is None:
-                self.look = EvaluatedLook(module)
+            if id(module) not in self.looks and len(self.looks) < (1 if whole else _PARTS):
+                self.looks[id(module)] = EvaluatedLook(module)
             if whole:
                 self._evaluated([one for one in dense_tensors(given) if one.dim()], any(modes) if modes else None)
 
@@ -90,9 +92,9 @@ class CopyPasses:
 
     def close(self) -> None:
         """Leave no hook behind."""
-        if self.look is not None:
+        for look in self.looks.values():
             with contextlib.suppress(Exception):
-                self.look.close()
+                look.close()
 
 
 def has_mode(module: Any) -> bool:

@@ -71,17 +71,12 @@ class EvaluatedLook:
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         name = getattr(function, "__name__", "")
         self.noise = self._noise.saw(name, arguments, named, result) or self.noise
-        if name in _DROPS:
-            share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
-            on = bool(training) and 0 < share < 1 and not self._drawn
-        elif name == "scaled_dot_product_attention":
-            on = _given(arguments, named, 4, "dropout_p", 0.0) > 0
-        elif name == "batch_norm":
+        if name == "batch_norm":
             kept = _given(arguments, named, 1, "running_mean", None)
             self.of_batch |= kept is not None and bool(_given(arguments, named, 5, "training", False))
+        on = drops_numbers(name, arguments, named, result, self._drops)
+        if self._drawn and name != "scaled_dot_product_attention":
             on = False
-        else:
-            on = self._drops.saw(name, arguments, named, result) and not self._drawn
         if on:
             self.found = 1.0
 
@@ -92,6 +87,16 @@ class EvaluatedLook:
         self._handles = []
         if self._mode is not None and self._mode.end():
             self._mode = None
+
+
+def drops_numbers(name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any, drops: HandDrops) -> bool:
+    """Whether a function that was called has dropped numbers. drops: what follows masks through the pass."""
+    if name in _DROPS:
+        share, training = _given(arguments, named, 1, "p", 0.5), _given(arguments, named, 2, "training", True)
+        return bool(training) and 0 < share < 1
+    if name == "scaled_dot_product_attention":
+        return bool(_given(arguments, named, 4, "dropout_p", 0.0) > 0)
+    return drops.saw(name, arguments, named, result)
 
 
 def _draws(model: Any) -> bool:

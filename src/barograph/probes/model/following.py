@@ -10,7 +10,8 @@ trained model for the time can't be followed from step to step, nor an average i
 they have moved from one evaluation to the next.
 
 Of a copy's first evaluation there is what became of it since the training began: how often its parameters counted a
-change in place, and what share of the way to the newest weights it has come.
+change in place, what share of the way to the newest weights it has come, and how far it was from the trained ones when
+it was found.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _ONCE = 1e-4  # the same, of a single move between two evaluations
 _LITTLE = 0.1  # of the way to the newest weights
 _COPIES = 4  # whose beginning is kept
 NAMES = ("writes", "kept", "behind")
-BEGUN = ("begun_writes", "begun_way", "begun_off")
+BEGUN = ("begun_writes", "begun_way", "begun_off", "begun_apart")
 
 
 class FollowedAverage:
@@ -82,30 +83,35 @@ class BegunCopies:
     """Copies of a model as they were when they were found, up to the first evaluation of each."""
 
     def __init__(self) -> None:
-        self._kept: weakref.WeakKeyDictionary[Any, tuple[list[int], Tensor]] = weakref.WeakKeyDictionary()
+        self._kept: weakref.WeakKeyDictionary[Any, tuple[list[int], Tensor, Tensor]] = weakref.WeakKeyDictionary()
 
-    def made(self, copy: Any, items: Callable[[], list[Any]], sample: Callable[[], Tensor]) -> None:
-        """A copy is found. items: some of its parameters; sample: some of their elements."""
+    def made(
+        self, copy: Any, items: Callable[[], list[Any]], sample: Callable[[], Tensor], newest: Callable[[], Tensor]
+    ) -> None:
+        """A copy is found. items: some of its parameters; sample: some of their elements; newest: the trained ones."""
         with contextlib.suppress(Exception):
             if len(self._kept) < _COPIES:
-                self._kept[copy] = [one._version for one in items()], sample()
+                now, trained = sample(), newest()
+                apart = (now - trained).norm() / trained.norm().clamp_min(1e-30)
+                self._kept[copy] = [one._version for one in items()], now, apart
 
     def figures(
         self, copy: Any, items: Callable[[], list[Any]], passed: Tensor | None, newest: Callable[[], Tensor]
     ) -> Tensor | None:
         """`BEGUN`, at the first evaluation of a copy, whose passes were made with `passed`: how often a parameter of it
-        was changed since it was found, which share of the way it has come, and what of its squared move is off that."""
+        was changed since it was found, which share of the way it has come, what of its squared move is off that, and
+        how far from the trained weights it was when it was found, of their size."""
         import torch
 
         kept = self._kept.pop(copy, None) if copy is not None and passed is not None else None
         if kept is None or passed is None:
             return None
-        versions, then = kept
+        versions, then, apart = kept
         changes = max(one._version - before for one, before in zip(items(), versions, strict=True))
         move, line = passed - then, newest() - then
         way = share_of_way(move, line)
         off = (move - way * line).square().sum() / move.square().sum().clamp_min(1e-30)
-        return torch.stack((torch.full_like(way, float(changes)), way.clamp(0.0, 2.0), off))
+        return torch.stack((torch.full_like(way, float(changes)), way.clamp(0.0, 2.0), off, apart))
 
 
 def moved_between(then: Tensor, evaluated: Tensor, newest: Tensor) -> Tensor:

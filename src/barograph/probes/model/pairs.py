@@ -35,9 +35,9 @@ class Scores(NamedTuple):
 
 
 def figures(root: Any) -> dict[str, float]:
-    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, of softmaxes from which a loss picks
-    answers; `loss_candidates` where each row is compared with more than there are rows; each only where it can be
-    said."""
+    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, `pairs_across`, of softmaxes from
+    which a loss picks answers; `loss_candidates` where each row is compared with more than there are rows; each only
+    where it can be said."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a node of another make says nothing
         for node, _ in nodes([root], _MOST):
@@ -95,6 +95,8 @@ def of_pairs(start: Any, sizes: tuple[int, ...], hidden: bool, found: dict[str, 
     for known in (_of_any_length, of_length_one):
         if all(map(known, sides)):
             found["pairs_any_length"] = float(known is _of_any_length)
+    if all(side is not None and _across(side, rows) for side in sides):
+        found["pairs_across"] = 1.0
 
 
 def scores_of(node: Any, rows: int, columns: int = 0) -> Scores | None:
@@ -188,6 +190,21 @@ def of_length_one(node: Any) -> bool:
     if kind(length) == "Add" and len(behind(length)) == 1:  # of a small number
         length = _untransposed(behind(length)[0])
     return kind(length) in _LENGTHS
+
+
+def _across(node: Any, rows: int) -> bool:
+    """Whether the columns of a batch's embeddings were divided by their lengths, and not its rows."""
+    for _ in range(_NEAR):
+        node = _untransposed(node)
+        size, under = shape(node), behind(node)
+        whole = [one for one in under if shape(one) == size]
+        if kind(node) not in ("Mul", "Div") or len(whole) != 1:
+            break
+        node = whole[0]  # one number multiplies or divides it
+    if kind(node) != "Div" or len(under) != 2 or len(size) != 2 or size[0] != rows or rows == size[1]:
+        return False
+    length = _untransposed(under[1])
+    return kind(length) in _LENGTHS and shape(length) in ((1, size[1]), (size[1],)) and size[1] > 1
 
 
 def _of_any_length(node: Any) -> bool:

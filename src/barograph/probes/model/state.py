@@ -27,7 +27,7 @@ from barograph.probes.model.compared import fields_of as compared_fields
 from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
-from barograph.probes.model.doubles import CopyPasses, has_mode
+from barograph.probes.model.doubles import CopyPasses
 from barograph.probes.model.evaluated import EvaluatedLook
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import BEFORE, FiniteLook, outlier
@@ -36,6 +36,7 @@ from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
 from barograph.probes.model.head import Head
+from barograph.probes.model.layer_modes import LayerModes
 from barograph.probes.model.layer_rates import rate_figures
 from barograph.probes.model.moved_statistics import MovedStatistics
 from barograph.probes.model.moved_statistics import fields_of as statistics_fields
@@ -110,8 +111,6 @@ class ModelState:
         self._key: Any = None
         self._adapters: Adapters | None = None  # when the first step has found its parameters
         self._half = 0
-        self._has_modes = _has_modes(model)
-        self._switched: list[Any] = []  # of a model that is called by its parts: those whose modes differ
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
         self._carried: CarriedState | None = None
@@ -131,7 +130,8 @@ class ModelState:
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._answers = EvaluationAnswers()
         self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._answers.of_copy)
-        self._growth = GradientGrowth()
+        self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
+        self._part_looks: list[EvaluatedLook] = []  # at parts that are called in the model's place
         self._see_around()
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
@@ -205,9 +205,11 @@ class ModelState:
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
             self._averaged.close()
             self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called, self._answers.of_copy)
-            self._has_modes = _has_modes(parts.alone)
         else:
-            self._switched = [one for one in self._inner.modules() if has_mode(one)]
+            several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}
+            self._part_looks = [EvaluatedLook(one) for one in several.values()]
+            self._averaged.follow(list(several.values()))
+        self._layers.follow(parts.alone, (parts.first, *parts.given, *parts.last))
         first = parts.alone if parts.first is None else parts.first
         begins: list[tuple[Any, Callable[..., None]]] = [(module, self._before_others) for module in parts.given]
         begins += [(module, partial(self._before_tower, which)) for which, module in enumerate(parts.towers)]
@@ -225,14 +227,6 @@ class ModelState:
             self._waits = False
             self._before(module, given, named)
 
-    def _mode_of(self, module: Any) -> bool | None:
-        """Whether the model is in training mode; None where that makes no difference, or parts are in different ones,
-        as a frozen one may be."""
-        if not self._has_modes:
-            return None
-        modes = {bool(one.training) for one in self._switched or (module,)}
-        return modes.pop() if len(modes) == 1 else None
-
     def _before_others(self, module: Any, given: Sequence[Any], named: Mapping[str, Any]) -> None:
         import torch
 
@@ -244,7 +238,7 @@ class ModelState:
         """What is given to another tower than the first one, in a step that is looked at or in an evaluation."""
         import torch
 
-        trains, mode = torch.is_grad_enabled(), self._mode_of(module)
+        trains, mode = torch.is_grad_enabled(), self._layers.of(module)
         if self._within or in_backward() or (self.rests and trains) or (mode and not trains):
             return
         with contextlib.suppress(Exception), torch.no_grad():
@@ -267,9 +261,7 @@ class ModelState:
             self.evaluates |= not trains
             self._head.began()
             self._averaged.passed(trains)
-            mode = self._mode_of(module)
-            if mode and not trains:  # all that has a mode may be in evaluation mode, in a model that is not
-                mode = any(part.training for part in module.modules() if has_mode(part)) or bool(self._switched)
+            mode = self._layers.of(module, trains)
             if mode is not None and trains:
                 self._passes["training"] = float(mode)
             if not trains:
@@ -389,6 +381,8 @@ class ModelState:
         """Add what is new since the step before."""
         import torch
 
+        self._layers.put(current, self.evaluates)
+        self._copies.kinds = self._layers.kinds
         self.evaluates = False
         self._count()
         self._see_around()
@@ -440,7 +434,8 @@ class ModelState:
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
-        looks = [one for one in (self._evaluated, self._copies.look) if one is not None and one.found is not None]
+        every = (self._evaluated, *self._copies.looks.values(), *self._part_looks)
+        looks = [one for one in every if one is not None and one.found is not None]
         if looks:
             self._passes["dropout_in_evaluation"] = max(one.found or 0.0 for one in looks)
             self._passes["noise_in_evaluation"] = float(any(one.noise for one in looks))
@@ -478,7 +473,7 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        for look in (self._evaluated, self._carried, self._graphs, self._moved):
+        for look in (self._evaluated, self._carried, self._graphs, self._moved, self._layers, *self._part_looks):
             if look is not None:
                 look.close()
         for handle in self._handles:
@@ -491,8 +486,3 @@ def _each(*looks: Callable[[], None]) -> None:
     for look in looks:
         with contextlib.suppress(Exception):
             look()
-
-
-def _has_modes(model: Any) -> bool:
-    """Whether training and evaluation mode differ: dropout, or batch norm."""
-    return any(map(has_mode, model.modules()))

@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which reads lengths and functions from autograd's graph of the loss.
 Out:  findings of `Alignment`, `AlignmentLengths`, `AlignmentBelowZero`, `DivergenceInput`, `Attraction`, `MarginKept`,
-      `TrainedTarget`, `FocalOfMean`.
+      `TrainedTarget`, `FocalOfMean`, `PairsAcross`.
 """
 
 from __future__ import annotations
@@ -370,7 +370,38 @@ class FocalOfMean(GraphRule):
             )  # fmt: skip
 
 
+class PairsAcross(GraphRule):
+    """The embeddings of pairs are normalised over the batch, each column of it, and not each example by itself.
+
+    The graph of a cross-entropy over the similarities of all pairs of a batch shows that both sides are divided by the
+    lengths of the batch's columns. So an embedding depends on the others of its batch, similarities are other numbers
+    than cosines, and evaluations with batches of other sizes are on another scale. Losses of correlations between
+    columns, which want that, have no softmax over pairs.
+
+    What to do: `functional.normalize(embedding, dim=-1)`.
+    """
+
+    name, family, kind, severity = "pairs_across", "data", "config", "warning"
+    proves = "training"
+    figures = ("pairs_across",)
+    needs = ("=model/pairs_across", "loss")
+    least = 20
+    about = "Embeddings of pairs are normalised over the batch."
+    thresholds: ClassVar = {"rows": (20.0, "ours")}
+    causes = ("normalised over the batch: embeddings are divided by the lengths of columns, the wrong dimension",)
+    remedies = ("`functional.normalize(embedding, dim=-1)`: each example by itself",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure == 1:
+            yield self.finding(
+                place[0], "The similarities of pairs are of embeddings whose columns have length 1 over the batch, and "
+                "not their rows: each depends on the others of its batch.", found=found, segment=place[2],
+                confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
 RULES = (
+    PairsAcross,
     Alignment,
     AlignmentLengths,
     AlignmentBelowZero,

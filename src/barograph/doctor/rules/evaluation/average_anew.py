@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, known
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -26,9 +27,10 @@ class AverageAnew(Rule):
     Evaluations are made with a copy of the watched model, or with other weights that are put into it. The watch reads
     how far it is from what is trained, of the weights' size. In two evaluations or more before the resume that was at
     most a fifth of what it is in the first one behind it, and there it is a tenth or more; or it had come nearer, and
-    is twice as far, and three tenths or more: the average was not loaded, and begins as it was made. One that begins
-    as a copy of the loaded weights is near them. A launch that begins at less than half of the steps before is
-    another try.
+    is twice as far, and three tenths or more: the average was not loaded, and begins as it was made. Of a copy that was
+    there behind the second step of the launch, how far it was then counts, too: three tenths of the weights' size or
+    more, and three times as far as in any evaluation before the resume. One that begins as a copy of the loaded weights
+    is near them. A launch that begins at less than half of the steps before is another try.
 
     What to do: save the average's weights with the checkpoint, and load them.
     """
@@ -44,6 +46,7 @@ class AverageAnew(Rule):
         "apart": (0.1, "of the weights' size; ours"),
         "twice": (2.0, "times as far as in the last one before, of an average that came nearer; ours"),
         "farther": (0.3, "of the weights' size; ours"),
+        "begun": (3.0, "times as far as before, of a copy when it was found; ours"),
         "other": (0.01, "of the weights' size, of what is put into the model each time; ours"),
     }
     causes = ("averaged weights lost: the average was not loaded at the resume",)
@@ -59,21 +62,25 @@ class AverageAnew(Rule):
         self._last = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        for (step, time, segment), value in self._cursor.each(history.channel("model/evaluated_apart")):
-            whose = known(history.channel("model/evaluated_whose"), step, time, segment)
+        for (step, time, segment), apart in self._cursor.each(history.channel("model/evaluated_apart")):
+            value, whose = apart, known(history.channel("model/evaluated_whose"), step, time, segment)
             if segment != self._segment:
                 before, self._before, self._segment = self._before, [], segment
                 goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
                 far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
                 nearer = goes_on and before[-1] < before[-2]
                 far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
+                begun = watched(history, "evaluated_begun_apart", (step, time, segment))
+                lost = goes_on and whose > _OWN and begun >= self.at["begun"] * max(before)
+                if lost and begun >= self.at["farther"]:
+                    value, far = begun, True
                 if goes_on and (whose > _OWN or min(before) > self.at["other"]) and far and self.first(segment):
                     yield self.finding(
                         step, f"The average that is evaluated is {value:.2g} of the weights' size away from what is "
                         f"trained; before the resume that was {before[-1]:.2g}.", found=step, segment=segment,
                         confidence=0.95, evidence={"apart": rounded(value), "before": rounded(before[-1])},
                     )  # fmt: skip
-            self._before.append(value)
+            self._before.append(apart)
             self._last = step
 
 

@@ -7,12 +7,13 @@ Out:  findings of `AverageSlow`, `AverageEqual`, `AverageLate`, `AverageBegun`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, evaluations_of, other_model
+from barograph.doctor.kernel.cursor import came_by, evaluations_of, numbers_named, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
@@ -39,8 +40,10 @@ class AverageSlow(WatchRule):
     left each time. At the pace of all evaluations, three or more, the average holds the weights of twice as many steps
     as the training had, 100 or more: three fifths of it are the weights of the beginning. Where it was written in one
     step of five or fewer, and would not be behind if it were written in each, it is updated too seldom; else its decay
-    is too slow. One that is written so seldom, and whose loss is half as large again as the training's, needs to hold
-    no more steps than the training had. Of weights that are put into the model for the evaluation, and of averages in
+    is too slow. One that is written so seldom needs to hold no more steps than the training had, where its loss is half
+    as large again as the training's, or where it lies a tenth of the weights' size away from the trained ones at the
+    end. An average that begins as a copy of the weights within the first quarter of the steps is judged from there
+    on. Of weights that are put into the model for the evaluation, and of averages in
     16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
     loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. Where it moves
@@ -69,6 +72,8 @@ class AverageSlow(WatchRule):
         "seldom": (5.0, "steps for one in which it is written; ours"),
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
         "far": (0.3, "of the weights' size, at the last one; ours"),
+        "behind": (0.1, "the same, of one that is written seldom; ours"),
+        "early": (0.25, "of the steps, in which an average begins as a copy; ours"),
         "away": (0.08, "the same, of one whose evaluation is far worse than the training; ours"),
         "worse": (1.1, "times the training's loss, its evaluation; ours"),
         "apart": (1.5, "the same, where the trained model is evaluated as well, or of that evaluation; ours"),
@@ -84,6 +89,7 @@ class AverageSlow(WatchRule):
         self._unseen, self._grows, self._apart = False, True, list[float]()  # how far it is, at first and at last
         self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
         self._followed = True  # whether it moves as an average does, as far as it is seen
+        self._from = 0.0  # steps before it began as a copy of the weights
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
@@ -98,10 +104,14 @@ class AverageSlow(WatchRule):
         self._apart = [*self._apart[:1], apart]
         if not before > 0:
             return  # the first evaluation
+        if value == 0 and not self._count and writes > 0:
+            self._from = whole  # it was made the weights themselves since
+            return
         steps = whole - before
-        self._known = self._known and writes != 0 and not is_reference(history, place)
+        rests = writes == 0 and value == 1 and self._writes > 0  # written before, and not since
+        self._known = self._known and (writes != 0 or rests) and not is_reference(history, place)
         self._followed = self._followed and 0 < value <= 1
-        self._unseen, writes = self._unseen or writes < 0, writes if writes > 0 else steps
+        self._unseen, writes = self._unseen or writes < 0, writes if writes >= 0 else steps
         self._begun = self._begun if self._count else place[0]
         self._count, self._last = self._count + 1, place
         self._steps, self._writes = self._steps + steps, self._writes + writes
@@ -117,12 +127,13 @@ class AverageSlow(WatchRule):
         )
 
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
-        whole = self._whole
+        whole = self._whole - self._from
         if self._known and not self._followed:
             yield from self._judge_unfollowed(history)
         holds = self._steps / self._lost if self._lost > 0 else math.inf
         pace = self._steps / max(self._writes, 1e-9)
-        lags = pace >= self.at["seldom"] and not self._unseen and _is_worse(history, self.at["apart"])
+        away = self._apart[-1] >= self.at["behind"] and self._from <= self.at["early"] * self._whole
+        lags = pace >= self.at["seldom"] and not self._unseen and (away or _is_worse(history, self.at["apart"]))
         times = self.at["lags"] if lags else self.at["times"]
         if not (self._known and self._followed) or whole < self.at["steps"] or not holds >= times * whole:
             return
@@ -134,7 +145,7 @@ class AverageSlow(WatchRule):
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
         written = "" if self._unseen else f"is written in {each}, and "
         message = f"The average that is evaluated {written}holds the weights of {holds:.3g} steps, as far as it moves; "
-        message += f"the training had {whole:.0f} by then."
+        message += f"the training had {whole:.0f} {'by then' if not self._from else 'since it began'}."
         if self.first(self._segment):
             yield self.finding(
                 self._begun, message if holds < math.inf else "The average that is evaluated does not move.",
@@ -191,7 +202,9 @@ class AverageEqual(WatchRule):
     were as torch draws them; its training loss is a third of its first one or less, so that the weights of the
     beginning are poor; and the evaluation's loss is half as large again as the training's, and still falling: its last
     value is the lowest, within a hundredth. An info finding: a mean that begins early may be meant, and the gap that of
-    other examples.
+    other examples. Where the configuration names a decay of the average, of a half or more, and the training has four
+    times the steps that it holds, that mean is not what was meant, and it is a warning, whatever the losses are: a
+    decay that rises up to the configured one is that of such a mean at first alone.
 
     What to do: begin the mean when the training has nearly settled, or give it a decay.
     """
@@ -207,6 +220,7 @@ class AverageEqual(WatchRule):
         "began": (0.05, "of the steps, before which the mean began; ours"),
         "pace": (1.5, "steps for one in which it is written; ours"),
         "steps": (100.0, "of the training; ours"),
+        "holds": (4.0, "times the steps that the configured decay holds; ours"),
         "fell": (0.33, "of the training's first loss; ours"),
         "worse": (1.5, "times the training's loss, its evaluation; ours"),
         "lowest": (1.01, "times the lowest evaluation, the last one; ours"),
@@ -241,7 +255,17 @@ class AverageEqual(WatchRule):
 
     def _judge(self, history: RunHistory) -> Iterator[Finding]:
         place, loss = self._last, history.role("loss")
-        if not self._holds or self._whole < self.at["steps"] or loss is None or not loss.end:
+        if not self._holds or self._whole < self.at["steps"]:
+            return
+        name, decay = next(_decays(history, self._whole / self.at["holds"]), ("", 0.0))
+        if name and self.first(self._segment):
+            yield self.finding(
+                self._begun, f"The average that is evaluated is the mean of the weights of all {self._whole:.0f} "
+                f"steps, each with the same share; the configuration says `{name}` = {decay:g}.", found=place[0],
+                segment=self._segment, confidence=0.95, severity="warning", causes=[_NO_DECAY, *self.causes],
+                evidence={"steps": self._whole, "decay": decay, "standing": True},
+            )  # fmt: skip
+        if loss is None or not loss.end:
             return
         fell = float(numpy.median(loss.rows().value[-5:])) <= self.at["fell"] * loss.first
         drawn = watched(history, "drawn", place) == 1
@@ -254,6 +278,15 @@ class AverageEqual(WatchRule):
                 "the beginning included.", found=place[0], segment=self._segment, confidence=0.8,
                 evidence={"steps": self._whole, "standing": True},
             )  # fmt: skip
+
+
+_NO_DECAY = "averaged weights lag: the average was given no decay, and is a mean of the weights of all steps"
+_DECAY = re.compile(r"(?:\w*_)?(?:ema|averag(?:e|ed|ing)|polyak|shadow)_?(?:\w+_)?(?:decay|momentum|beta|rate)")
+
+
+def _decays(history: RunHistory, most: float) -> Iterator[tuple[str, float]]:
+    """How much of the average is kept at each update, as configured, where it holds this many of them at most."""
+    return ((name, value) for name, value in numbers_named(history, _DECAY) if 0.5 <= value <= 1 - 1 / most)
 
 
 class AverageLate(WatchRule):

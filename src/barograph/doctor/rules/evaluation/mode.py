@@ -123,6 +123,10 @@ class ModelMode(Rule):
     model without batch norm, whose other steps have no such passes, and where rows behind the first pass are others:
     predictions of the same rows that are drawn with dropout on are meant.
 
+    Where some of what drops numbers was in training mode before the first evaluation, and is in evaluation mode behind
+    two in a row, while other such parts are in training mode (`model/part_in_evaluation`), a part of the model was left
+    in evaluation mode, as one tower of two. It counts where its parameters are trained.
+
     What to do: `model.train()` before training, `model.eval()` before each evaluation; `training=self.training` for
     functions.
     """
@@ -130,7 +134,8 @@ class ModelMode(Rule):
     name, family, kind, severity = "model_mode", "eval", "eval", "warning"
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
              "|=model/noise_in_evaluation|=model/batch_statistics_in_evaluation"
-             "|=model/copy_training_in_evaluation|=model/training_within_evaluation",)  # fmt: skip
+             "|=model/copy_training_in_evaluation|=model/training_within_evaluation"
+             "|=model/part_in_evaluation",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
@@ -140,7 +145,7 @@ class ModelMode(Rule):
         self._evaluations: dict[str, list[tuple[int, int]]] = {}  # in a row, that are known to be in a wrong mode
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0}
+        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0, _PART: 0.0}
         rights |= dict.fromkeys(_FUNCTIONS, 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
@@ -249,6 +254,7 @@ _HELD = re.compile(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
 _COPY, _WITHIN = "copy_training_in_evaluation", "training_within_evaluation"
+_PART = "part_in_evaluation"
 _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
     _COPY: (
         "A copy of the model, as an average of its weights is, is evaluated in training mode, seen before step {}: "
@@ -261,6 +267,12 @@ _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
         "training mode: dropout changes what is measured.",
         "evaluation in training mode: training mode is set again within the loop over what is held out",
         "call `model.train()` behind the loop over evaluation batches, not within it",
+    ),
+    _PART: (
+        "Behind the evaluation before step {} a part of the model is trained in evaluation mode, and the rest in "
+        "training mode: of what drops numbers, some does not.",
+        "evaluation mode left on: a part of the model, put into it for an evaluation, is not set back",
+        "call `train()` of the whole model behind each evaluation, not of some of its parts",
     ),
 }
 _FUNCTIONS = {  # by series: what an evaluation has, why, and what to do

@@ -82,6 +82,16 @@ def beside(off: float = 0.5, own: float = 0.0, rows: float = 128, width: float =
     return columns if accuracy is None else columns | {"val/accuracy": (at - 1, np.full(count, accuracy))}
 
 
+def renamed(value: float = 3, named: float = 8, width: float = 10, wrong: float = 0.1, loss: float = 2.0,
+            accuracy: float | None = None, count: int = 4) -> Columns:  # fmt: skip
+    """Classes of evaluations that have the answers of other classes."""
+    columns = beside(off=0.1, own=0.6, width=width, wrong=wrong, count=count, accuracy=accuracy)
+    figures = {"renamed": value, "named": named, "class": 4.0, "answer": 5.0}
+    at = np.arange(count) * 20 + 20
+    columns |= {f"model/compared_{name}": (at, np.full(count, one)) for name, one in figures.items()}
+    return columns | {"train/loss": wavy(100, loss)}
+
+
 def given_classes(
     rows: float = 512, theirs: float = 128, classes: float = 5, came: float = 20, count: int = 4
 ) -> Columns:
@@ -103,6 +113,14 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
     ("answers_beside", "learnt", lambda x: beside(wrong=0.9) | {"train/loss": wavy(100, x)}, 1.74, "", 1.71, "warning"),
     ("answers_beside", "alike", lambda x: beside(width=0, accuracy=x), 0.03, "", 0.01, "warning"),
     ("answers_beside", "evaluations", lambda x: beside(count=int(x)), 1, "", 2, "warning"),
+    ("answers_beside", "faint", lambda x: beside(x, rows=200, width=200, wrong=0.9), 0.09, "", 0.11, "warning"),
+    ("answers_beside", "times", lambda x: beside(0.2, rows=x, width=x, wrong=0.9), 49, "", 51, "warning"),
+    ("classes_renamed", "classes", lambda x: renamed(x), 1, "", 2, "warning"),
+    ("classes_renamed", "named", lambda x: renamed(named=x), 3, "", 4, "warning"),
+    ("classes_renamed", "wrong", lambda x: renamed(wrong=x, loss=2.2), 0.61, "", 0.59, "warning"),
+    ("classes_renamed", "learnt", lambda x: renamed(wrong=0.9, loss=x), 1.74, "", 1.71, "warning"),
+    ("classes_renamed", "alike", lambda x: renamed(width=0, accuracy=x), 0.63, "", 0.61, "warning"),
+    ("classes_renamed", "evaluations", lambda x: renamed(count=int(x)), 1, "", 2, "warning"),
     ("given_classes", "rows", lambda x: given_classes(rows=x), 255, "", 256, "warning"),
     ("given_classes", "evaluated", lambda x: given_classes(theirs=x), 63, "", 64, "warning"),
     ("given_classes", "classes", lambda x: given_classes(classes=x), 2, "", 3, "warning"),

@@ -92,6 +92,17 @@ def renamed(value: float = 3, named: float = 8, width: float = 10, wrong: float 
     return columns | {"train/loss": wavy(100, loss)}
 
 
+def pictured(low: float = -4.0, high: float = 3.0, mean: float = -0.2, spread: float = 0.0, looks: int = 20,
+             timed: bool = True) -> Columns:  # fmt: skip
+    """Pictures with noise that a model is given."""
+    at = np.arange(looks) * 5
+    means = mean + spread * (-1.0) ** np.arange(looks)
+    figures = {"input_low": np.full(looks, low), "input_high": np.full(looks, high), "input_mean": means}
+    if timed:
+        figures |= {"time_low": np.full(looks, 0.0), "time_high": np.full(looks, 99.0)}
+    return {f"model/{name}": (at, values) for name, values in figures.items()}
+
+
 def given_classes(
     rows: float = 512, theirs: float = 128, classes: float = 5, came: float = 20, count: int = 4
 ) -> Columns:
@@ -121,6 +132,12 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
     ("classes_renamed", "learnt", lambda x: renamed(wrong=0.9, loss=x), 1.74, "", 1.71, "warning"),
     ("classes_renamed", "alike", lambda x: renamed(width=0, accuracy=x), 0.63, "", 0.61, "warning"),
     ("classes_renamed", "evaluations", lambda x: renamed(count=int(x)), 1, "", 2, "warning"),
+    ("pictures_twice", "looks", lambda x: pictured(-3.0, 1.0, looks=int(x)), 7, "", 8, "warning"),
+    ("pictures_twice", "same", lambda x: pictured(-3.0 + x, 1.0), 2e-5, "", 5e-6, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=x), -0.99, "", -1.01, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=x), 0.99, "", 1.01, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=-1.5, timed=bool(x)), 0, "", 1, "warning"),
+    ("pictures_twice", "errors", lambda x: pictured(mean=-1.1, spread=x), 0.2, "", 0.1, "warning"),
     ("given_classes", "rows", lambda x: given_classes(rows=x), 255, "", 256, "warning"),
     ("given_classes", "evaluated", lambda x: given_classes(theirs=x), 63, "", 64, "warning"),
     ("given_classes", "classes", lambda x: given_classes(classes=x), 2, "", 3, "warning"),

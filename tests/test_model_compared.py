@@ -46,6 +46,10 @@ def moved(kind: str, target: Any) -> Any:
             return torch.zeros_like(target) + 1
         case "others":
             return target.max() - target
+        case "one left out":
+            return torch.where(target > 2, target + 1, target)
+        case "two mixed up":
+            return torch.where(target == 4, 3, target)
         case _:
             return target
 
@@ -102,6 +106,30 @@ def test_answers_that_are_right_for_what_is_beside_are_seen(
 ) -> None:
     told = told and not (of_accuracy and kind == "a row behind")  # whole numbers that follow each other may be so
     assert ("answers_beside" in said(trained(tmp_path, kind, of_accuracy=of_accuracy)[1])) is told
+
+
+@pytest.mark.parametrize("of_accuracy", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("right", False), ("others", True), ("one left out", True), ("two mixed up", False), ("by chance", False)],
+)
+def test_classes_that_have_the_names_of_others_in_evaluations_are_seen(
+    tmp_path: Path, kind: str, told: bool, of_accuracy: bool
+) -> None:
+    assert ("classes_renamed" in said(trained(tmp_path, kind, of_accuracy=of_accuracy)[1])) is told
+
+
+def test_classes_are_renamed_where_each_has_another_ones_answer() -> None:
+    def count(pairs: list[tuple[int, int]], rows: int = 20) -> list[float]:
+        target, answers = (torch.tensor([one[at] for one in pairs] * rows) for at in (0, 1))
+        return compared.renamed(compared.named(answers, target, target >= 0)).tolist()[:2]
+
+    assert count([(0, 0), (1, 2), (2, 3), (3, 4)]) == [4, 3]  # 4 comes in no row
+    assert count([(0, 1), (1, 0), (2, 2), (3, 3)]) == [4, 2]
+    assert count([(0, 1), (1, 1), (2, 3), (3, 3)]) == [4, 0]  # mixed up
+    assert count([(0, 2), (1, 2), (3, 3), (4, 4)]) == [4, 0]  # both have the same answer
+    assert count([(0, 1), (1, 0), (2, 2), (3, 3)], rows=7) == [0, 0]
+    assert count([(0, 1), (0, 0), (1, 0), (1, 1)]) == [2, 0]
 
 
 class Towers(nn.Module):

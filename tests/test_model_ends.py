@@ -11,9 +11,9 @@ from rule_columns import findings
 
 torch = pytest.importorskip("torch")
 
+from barograph.doctor.rules.data.prompts import AnswersLate  # noqa: E402
 from barograph.doctor.rules.data.texts import (  # noqa: E402
     AnswersCut,
-    AnswersLate,
     EndUntold,
     PaddedApart,
     TagsElsewhere,
@@ -293,6 +293,33 @@ def test_answers_whose_first_token_is_no_target_are_known() -> None:
 def test_late_answers_are_said_after_three_looks(values: list[float], shift: float, step: int | None) -> None:
     columns = {"model/answer_late": (LOOKS, np.array(values, float)), "model/target_shift": (LOOKS, np.full(5, shift))}
     assert [one.step for one in findings([AnswersLate()], columns).values()] == ([] if step is None else [step])
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "said"),
+    [
+        ({"from": 30.0}, {"from": 30.0}, ""),
+        ({"first": 30.0}, {"from": 30.0}, "short in the training"),
+        ({"after": 30.0}, {"from": 30.0}, "behind that token"),
+        ({"from": 30.0}, {"first": 30.0}, "short in the evaluation"),
+        ({"from": 30.0}, {"after": 30.0, "from": 7.0}, "far in the evaluation"),
+        ({"first": 30.0}, {"first": 30.0}, ""),  # a template that both ask for
+        ({"from": 30.0, "first": 7.0}, {"from": 7.0, "first": 9.0}, ""),  # both sides have a token of their own
+        ({"first": 30.0}, {"from": 29.0}, ""),
+    ],
+)
+def test_prompts_that_are_masked_to_another_length_on_one_side_are_known(
+    trained: dict[str, float], evaluated: dict[str, float], said: str
+) -> None:
+    late = np.array([10, 30])
+    columns = {"model/target_shift": (LOOKS, np.ones(5))}
+    columns |= {f"model/answer_{name}": (LOOKS, np.full(5, value)) for name, value in trained.items()}
+    columns |= {f"model/eval_answer_{name}": (late, np.full(2, value)) for name, value in evaluated.items()}
+    found = list(findings([AnswersLate()], columns).values())
+    assert len(found) == bool(said)
+    if said:
+        words = said.partition(" in the ")
+        assert all(one in f"{found[0].message} {found[0].causes[0]}" for one in (words[0], words[2]))
 
 
 def apart(

@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
-from barograph.probes.model.given_classes import counts, fields_of  # noqa: E402
+from barograph.probes.model.given_classes import GivenClassCounts, counts, fields_of  # noqa: E402
 
 KINDS = 5
 
@@ -90,6 +90,29 @@ def test_classes_that_are_one_lower_in_evaluations_are_told(
 def test_classes_of_evaluations_are_all_one_higher_or_lower(trained: list[int], evaluated: list[int], by: int) -> None:
     tables = torch.stack([counts(torch.tensor(one * 9)) for one in (trained, evaluated)]).numpy()
     assert fields_of({"given_classes": ((), tables)})["eval_given_moved"] == by
+
+
+class Kept:
+    """What was put."""
+
+    def __init__(self) -> None:
+        self.tables: list[Any] = []
+
+    def put(self, family: str, names: Any, values: Any) -> None:
+        self.tables.append(values)
+
+
+@pytest.mark.parametrize(("moved", "by"), [(-1, -1), (0, 0)])
+def test_classes_behind_times_of_whole_numbers_are_counted_too(moved: int, by: int) -> None:
+    look, kept, dice = GivenClassCounts(), Kept(), torch.Generator().manual_seed(5)
+    for trains in (True, False):
+        for _ in range(3):
+            kind = torch.randint(1, 5, (32,), generator=dice) + (0 if trains else moved)
+            times = torch.randint(0, 200, (32,), generator=dice)
+            look.given([torch.randn(32, 1, 8, 8), times, kind], trains, True)
+    look.put(kept)  # type: ignore[arg-type]
+    assert len(kept.tables) == 2
+    assert fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})["eval_given_moved"] == by
 
 
 def test_rows_of_other_numbers_are_no_classes() -> None:

@@ -82,6 +82,27 @@ def beside(off: float = 0.5, own: float = 0.0, rows: float = 128, width: float =
     return columns if accuracy is None else columns | {"val/accuracy": (at - 1, np.full(count, accuracy))}
 
 
+def renamed(value: float = 3, named: float = 8, width: float = 10, wrong: float = 0.1, loss: float = 2.0,
+            accuracy: float | None = None, count: int = 4) -> Columns:  # fmt: skip
+    """Classes of evaluations that have the answers of other classes."""
+    columns = beside(off=0.1, own=0.6, width=width, wrong=wrong, count=count, accuracy=accuracy)
+    figures = {"renamed": value, "named": named, "class": 4.0, "answer": 5.0}
+    at = np.arange(count) * 20 + 20
+    columns |= {f"model/compared_{name}": (at, np.full(count, one)) for name, one in figures.items()}
+    return columns | {"train/loss": wavy(100, loss)}
+
+
+def pictured(low: float = -4.0, high: float = 3.0, mean: float = -0.2, spread: float = 0.0, looks: int = 20,
+             timed: bool = True) -> Columns:  # fmt: skip
+    """Pictures with noise that a model is given."""
+    at = np.arange(looks) * 5
+    means = mean + spread * (-1.0) ** np.arange(looks)
+    figures = {"input_low": np.full(looks, low), "input_high": np.full(looks, high), "input_mean": means}
+    if timed:
+        figures |= {"time_low": np.full(looks, 0.0), "time_high": np.full(looks, 99.0)}
+    return {f"model/{name}": (at, values) for name, values in figures.items()}
+
+
 def given_classes(
     rows: float = 512, theirs: float = 128, classes: float = 5, came: float = 20, count: int = 4
 ) -> Columns:
@@ -103,6 +124,20 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
     ("answers_beside", "learnt", lambda x: beside(wrong=0.9) | {"train/loss": wavy(100, x)}, 1.74, "", 1.71, "warning"),
     ("answers_beside", "alike", lambda x: beside(width=0, accuracy=x), 0.03, "", 0.01, "warning"),
     ("answers_beside", "evaluations", lambda x: beside(count=int(x)), 1, "", 2, "warning"),
+    ("answers_beside", "faint", lambda x: beside(x, rows=200, width=200, wrong=0.9), 0.09, "", 0.11, "warning"),
+    ("answers_beside", "times", lambda x: beside(0.2, rows=x, width=x, wrong=0.9), 49, "", 51, "warning"),
+    ("classes_renamed", "classes", lambda x: renamed(x), 1, "", 2, "warning"),
+    ("classes_renamed", "named", lambda x: renamed(named=x), 3, "", 4, "warning"),
+    ("classes_renamed", "wrong", lambda x: renamed(wrong=x, loss=2.2), 0.61, "", 0.59, "warning"),
+    ("classes_renamed", "learnt", lambda x: renamed(wrong=0.9, loss=x), 1.74, "", 1.71, "warning"),
+    ("classes_renamed", "alike", lambda x: renamed(width=0, accuracy=x), 0.63, "", 0.61, "warning"),
+    ("classes_renamed", "evaluations", lambda x: renamed(count=int(x)), 1, "", 2, "warning"),
+    ("pictures_twice", "looks", lambda x: pictured(-3.0, 1.0, looks=int(x)), 7, "", 8, "warning"),
+    ("pictures_twice", "same", lambda x: pictured(-3.0 + x, 1.0), 2e-5, "", 5e-6, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=x), -0.99, "", -1.01, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=x), 0.99, "", 1.01, "warning"),
+    ("pictures_twice", "beyond", lambda x: pictured(mean=-1.5, timed=bool(x)), 0, "", 1, "warning"),
+    ("pictures_twice", "errors", lambda x: pictured(mean=-1.1, spread=x), 0.2, "", 0.1, "warning"),
     ("given_classes", "rows", lambda x: given_classes(rows=x), 255, "", 256, "warning"),
     ("given_classes", "evaluated", lambda x: given_classes(theirs=x), 63, "", 64, "warning"),
     ("given_classes", "classes", lambda x: given_classes(classes=x), 2, "", 3, "warning"),

@@ -30,7 +30,7 @@ MODULES = (
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
-    "loss.weighed", "ranks.shares",
+    "loss.weighed", "ranks.shares", "data.prompts",
     "evaluation.compared",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

@@ -6,7 +6,8 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 
 Of a cross-entropy, and of whole numbers that are compared as accuracies have them, some rows are looked at: how many
 answers are the target, the class above or below it, or the target of the row before or behind. Agreement with others
-than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of
+than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of few
+classes it is counted which answers the rows of each have: those that all have another name on one side show so. Of
 cross-entropies of texts it is looked at behind which token answers begin. Some evaluations alone are looked at, where
 no other mode is on and nothing was compiled.
 """
@@ -28,15 +29,18 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
+RENAMED = ("named", "renamed", "class", "answer")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
-_BEGINS = ("from", "after")
+_BEGINS = ("from", "after", "first")
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
 _ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
 _ROWS, _ELEMENTS = 2048, 1 << 21  # of one call, at most
 _BUCKETS = 1024  # classes that are counted each by itself
 _TEXTS = 64  # rows of tokens
+_NAMED, _EACH_CLASS = 64, 8  # classes, of each of which it is counted what its rows are answered; rows of one
+_MOST_OF, _OWN = 0.5, 0.1  # of a class's rows that have one other answer, at least, and its own, at most
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
 
 _Kind = tuple[bool, int]
@@ -53,6 +57,7 @@ class ComparedAnswers:
         self._begins: Tensor | None = None
         self._counts: dict[_Kind, int] = {}  # of rows; whether of whole numbers, and of how many classes
         self._tables: dict[_Kind, Tensor] = {}
+        self._mixed: dict[_Kind, Tensor] = {}
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
@@ -129,6 +134,9 @@ class ComparedAnswers:
         found, before = table(answers, target, alive), self._tables.get(kind)
         self._counts[kind] = count + len(answers)
         self._tables[kind] = found if before is None or before.device != found.device else before + found
+        if not paired and kind[1] <= _NAMED:
+            mixed, known = named(answers, target, alive), self._mixed.get(kind)
+            self._mixed[kind] = mixed if known is None or known.device != mixed.device else known + mixed
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -144,14 +152,18 @@ class ComparedAnswers:
         if len(devices) == 1:
             rows = torch.stack([figures(self._tables[kind], kind[1]) for kind in some], 1)
             current.put("compared", tuple(str(int(kind[0])) for kind in some), rows)
+            mixed = [renamed(self._mixed[kind]) for kind in some if kind in self._mixed]
+            if mixed:
+                current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
+                            torch.stack(mixed, 1))  # fmt: skip
         self._left, self._begins, self._tokens = _FUNCTIONS, None, None
-        self._counts, self._tables = {}, {}
+        self._counts, self._tables, self._mixed = {}, {}, {}
 
 
-def _stacked(both: tuple[Tensor, Tensor]) -> Tensor:
+def _stacked(some: tuple[Tensor, ...]) -> Tensor:
     import torch
 
-    return torch.stack(both)
+    return torch.stack(some)
 
 
 def table(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
@@ -168,6 +180,34 @@ def table(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
     found[4].index_add_(0, classes[:-1], (both & (answers[:-1] == target[1:])).float())
     found[5, 0] = alive.sum()
     return found
+
+
+def named(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
+    """Counts [classes, classes] of the answers that the rows of each class have."""
+    import torch
+
+    found = torch.zeros(_NAMED * _NAMED, dtype=torch.float32, device=answers.device)
+    within = alive & (answers >= 0) & (answers < _NAMED) & (target >= 0) & (target < _NAMED)
+    both = torch.where(within, target * _NAMED + answers, 0).long()
+    return found.index_add_(0, both, within.float()).view(_NAMED, _NAMED)
+
+
+def renamed(counts: Tensor) -> Tensor:
+    """`RENAMED` of such counts: how many classes have rows enough; how many of these have the answer of another class
+    in most of their rows, and hardly their own, where no two have the same and each of these others is such a class
+    itself or that of no row at all; the first one, and its answer."""
+    import torch
+
+    rows, own = counts.sum(1), counts.diagonal()
+    share, top = (counts / rows.clamp_min(1)[:, None]).max(1)
+    enough = rows >= _EACH_CLASS
+    moved = enough & (share >= _MOST_OF) & (own <= _OWN * rows)
+    held = torch.zeros_like(rows).index_add_(0, top, enough.to(rows.dtype))  # of how many it is the most frequent
+    free = (held[top] == 1) & ((rows[top] == 0) | moved[top])
+    moved = moved & free
+    moved = moved & (moved[top] | (rows[top] == 0))
+    first = moved.long().argmax(0, keepdim=True)
+    return torch.cat([enough.sum().view(1), moved.sum().view(1), first, top[first]]).to(rows.dtype)
 
 
 def figures(counts: Tensor, width: int) -> Tensor:
@@ -194,6 +234,13 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
             if rows >= _LEAST and math.isfinite(off + own) and off - own > best:
                 best, by = off - own, _OFFSETS[others.index(off)]
                 found = {"rows": rows, "own": own, "off": off, "by": float(by), "width": width}
+    with contextlib.suppress(Exception):
+        table = numbers["renamed"][1] if "renamed" in numbers else None
+        columns: list[list[float]] = [] if table is None else table.T.tolist()
+        columns = [one for one in columns if math.isfinite(sum(one))]
+        if columns:
+            best_of: list[float] = columns[max(range(len(columns)), key=lambda at: columns[at][1])]
+            found |= dict(zip(RENAMED, best_of, strict=True))
     found = {f"compared_{name}": value for name, value in found.items()}
     if "asked" in numbers:
         shown = zip(_BEGINS, numbers["asked"][1][0].tolist(), strict=True)

@@ -18,55 +18,61 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
+Counts = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 _CLASSES, _LEAST = 64, 3  # that are counted each by itself; columns of rows with a 1 in one of them, at least
 _PASSES = 8  # of an evaluation
-_ROWS = 1024  # of a pass
+_ROWS, _INPUTS = 1024, 3  # of a pass; inputs that are followed, at most
 _FEWEST = 3  # classes of each side
 
 
 class GivenClassCounts:
-    """Counts the classes of one input: the first that is such."""
+    """Counts the classes of each input that is such: times are whole numbers, too, and stand ahead of classes."""
 
     def __init__(self) -> None:
-        self._counts: dict[bool, Tensor] = {}  # of the training, and of evaluations: by class, and those of no class
-        self._kind: tuple[int, int] | None = None  # place among the inputs, and columns
+        self._counts: dict[int, dict[bool, Tensor]] = {}  # by place: of the training, and of evaluations
+        self._kinds: dict[int, int] = {}  # columns, by place
         self._passes = 0
         self._came = False
 
     def given(self, tensors: Iterable[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
-        import torch
-
-        if (trains and not due) or (not trains and (self._kind is None or self._passes >= _PASSES)):
+        if (trains and not due) or (not trains and (not self._kinds or self._passes >= _PASSES)):
             return
         some = list(tensors)
         if not any(one.dim() > 1 and len(one) > 1 and one.shape[1:].numel() > _LEAST for one in some):
             return
         self._passes += not trains
         for at, one in enumerate(some):
-            kind = at, int(one.shape[1]) if one.dim() == 2 else 0
-            if not _may_be(one) or (self._kind is not None and kind != self._kind) or mesh_of(one):
-                continue
-            found = counts(one.detach()[:_ROWS])
-            if self._kind is None:
-                # of several such inputs the first is followed; what is none is not waited for to know that
-                if one.is_floating_point() and one.device.type == "cpu" and float(found[-1]) != 0:
-                    continue
-                self._kind = kind
-            before = self._counts.get(trains, torch.zeros_like(found))
-            self._counts[trains] = found if before.device != found.device else before + found
-            self._came |= not trains
+            if _may_be(one) and not mesh_of(one):
+                self._count(at, one, trains)
+
+    def _count(self, at: int, tensor: Tensor, trains: bool) -> None:
+        """The classes of one input. trains: in a pass of the training."""
+        import torch
+
+        columns = int(tensor.shape[1]) if tensor.dim() == 2 else 0
+        new = at not in self._kinds
+        if (new and (not trains or len(self._kinds) >= _INPUTS)) or self._kinds.get(at, columns) != columns:
             return
+        found = counts(tensor.detach()[:_ROWS])
+        # what is none is not waited for to know that
+        if new and tensor.is_floating_point() and tensor.device.type == "cpu" and float(found[-1]) != 0:
+            return
+        self._kinds[at] = columns
+        kept = self._counts.setdefault(at, {})
+        before = kept.get(trains, torch.zeros_like(found))
+        kept[trains] = found if before.device != found.device else before + found
+        self._came |= not trains
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
         import torch
 
-        if self._came and len({one.device for one in self._counts.values()}) == 1 and len(self._counts) == 2:
-            current.put("given_classes", tuple(map(str, range(_CLASSES + 1))),
-                        torch.stack([self._counts[True], self._counts[False]]))  # fmt: skip
-        if self._came:
-            self._counts.pop(False, None)
+        for both in self._counts.values() if self._came else ():
+            if len(both) == 2 and both[True].device == both[False].device:
+                current.put("given_classes", tuple(map(str, range(_CLASSES + 1))),
+                            torch.stack([both[True], both[False]]))  # fmt: skip
+            both.pop(False, None)
         self._came, self._passes = False, 0
 
 
@@ -94,12 +100,19 @@ def counts(tensor: Tensor) -> Tensor:
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Behind an evaluation: how many rows were counted in the training and in it; how many classes the training has; by
-    how much those of the evaluation are higher, each of them, but for one that both may have for none, 0 where they are
-    not; how many of its rows have a class that the training lacks, and how many should have one that it lacks."""
+    """Behind an evaluation, of the first input whose classes are moved, else of the first that has some: how many rows
+    were counted in the training and in it; how many classes the training has; by how much those of the evaluation are
+    higher, each of them, but for one that both may have for none, 0 where they are not; how many of its rows have a
+    class that the training lacks, and how many should have one that it lacks."""
     if "given_classes" not in numbers:
         return {}
-    ours, theirs = numpy.asarray(numbers["given_classes"][1], float)
+    both = numpy.asarray(numbers["given_classes"][1], float).reshape(2, -1, _CLASSES + 1)
+    found = [one for ours, theirs in zip(*both, strict=True) if (one := _fields(ours, theirs))]
+    return next((one for one in found if one["eval_given_moved"]), found[0] if found else {})
+
+
+def _fields(ours: Counts, theirs: Counts) -> dict[str, float]:
+    """Of one input."""
     if not numpy.isfinite(ours + theirs).all() or ours[-1] or theirs[-1]:
         return {}
     mine, other = set(numpy.flatnonzero(ours).tolist()), set(numpy.flatnonzero(theirs).tolist())

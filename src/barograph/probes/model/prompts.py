@@ -18,15 +18,18 @@ _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 
 class FirstTargets(NamedTuple):
     """Of rows with a prompt: which these are; whether there are enough of them, of different lengths; where each has
-    its first target; the token there, and the one before; whether each of these two is one in all rows."""
+    its first target; the token there, the one before and the one behind, which is that target; whether each of these
+    three is one in all rows."""
 
     rows: Tensor
     enough: Tensor
     first: Tensor
     here: Tensor
     before: Tensor
+    behind: Tensor
     one_here: Tensor
     one_before: Tensor
+    one_behind: Tensor
 
 
 def first_targets(tokens: Tensor, alive: Tensor) -> FirstTargets:
@@ -34,26 +37,28 @@ def first_targets(tokens: Tensor, alive: Tensor) -> FirstTargets:
     rows = alive.any(1) & ~alive[:, :2].any(1)
     first = alive.long().argmax(1).clamp_min(1)[:, None]
     here, before = tokens.gather(1, first)[:, 0], tokens.gather(1, first - 1)[:, 0]
+    behind = tokens.gather(1, (first + 1).clamp_max(tokens.shape[1] - 1))[:, 0]
     enough = (rows.sum() >= _PROMPTS) & (rows == alive.any(1)).all()
     different = (first[:, 0][:, None] == first[:, 0][None]) & rows[None] & rows[:, None]
     enough &= 2 * different.sum(1).amax() <= rows.sum()
     one = rows.long().argmax(0, keepdim=True)  # a row with targets
-    same = (((line == line.index_select(0, one)) | ~rows).all() for line in (here, before))
-    return FirstTargets(rows, enough, first, here, before, *same)
+    same = (((line == line.index_select(0, one)) | ~rows).all() for line in (here, before, behind))
+    return FirstTargets(rows, enough, first, here, before, behind, *same)
 
 
-def answer_begins(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
-    """The token behind which each answer's first target stands, and the token in front of that one, where these are the
-    same in all rows; NaN else."""
+def answer_begins(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The token behind which each answer's first target stands, the token in front of that one, and that target itself,
+    where these are the same in all rows; NaN else."""
     import torch
 
     found = first_targets(tokens, alive)
     one = found.rows.long().argmax(0, keepdim=True)
-    at, before = (
+    at, before, behind = (
         torch.where(found.enough & same, line.index_select(0, one)[0], math.nan)
-        for line, same in ((found.here, found.one_here), (found.before, found.one_before))
-    )
-    return at, before
+        for line, same in (
+            (found.here, found.one_here), (found.before, found.one_before), (found.behind, found.one_behind))
+    )  # fmt: skip
+    return at, before, behind
 
 
 def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
-        "padding_token", "answer_late", "answer_from", "answer_after")  # fmt: skip
+        "padding_token", "answer_late", "answer_from", "answer_after", "answer_first")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
            "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -326,8 +326,8 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words. `padding_token`: what the longest padding is made of. `answer_late`, `answer_from` and `answer_after`: see
-    `prompts`.
+    words. `padding_token`: what the longest padding is made of. `answer_late`, `answer_from`, `answer_after` and
+    `answer_first`: see `prompts`.
     """
     import torch
 

@@ -1,7 +1,7 @@
 """Pictures as they enter a model: in the range in which they are stored, or scaled once too often.
 
 In:   figures of the watch.
-Out:  findings of `PicturesUnscaled`.
+Out:  findings of `PicturesUnscaled`, `PicturesTwice`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
+from barograph.doctor.kernel.cursor import newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -65,4 +68,56 @@ class PicturesUnscaled(WatchRule):
         )  # fmt: skip
 
 
-RULES = (PicturesUnscaled,)
+class PicturesTwice(WatchRule):
+    """Pictures of the training are mapped to the range of -1 to 1 twice.
+
+    What is mapped from 0 and 1 to -1 and 1 lies between -3 and 1 if that is done once more, as by a data set and by the
+    process of noise behind it. It is said where the least number of all pictures in eight looks is exactly -3, and the
+    largest exactly 1, or of a model that is given a time for each row, which pictures with noise are of: where the mean
+    of its inputs over eight looks is beyond -1 or 1 by three standard errors. Noise has the mean 0, so that it is that
+    of the pictures, or less; those between -1 and 1 have no such mean, nor have those that were normalised by their own
+    mean.
+
+    What to do: map pictures in one place, and print the least and the largest number of a batch.
+    """
+
+    name, family, kind, severity = "pictures_twice", "data", "data", "warning"
+    proves = "training"
+    series = "model/input_low"
+    needs = ("=model/input_low", "=model/input_high", "=model/input_mean")
+    least = 8
+    about = "Pictures of the training are mapped to the range of -1 to 1 twice."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at pictures of the training; ours"),
+        "same": (1e-5, "off -3 and 1; ours"),
+        "beyond": (1.0, "a denoiser's mean of pictures, below or above 0; ours"),
+        "errors": (3.0, "standard errors of that mean; ours"),
+    }
+    causes = (
+        "inputs normalised twice: pictures are mapped to the range of -1 to 1 once more than they should be",
+        "inputs not normalised: the numbers that they are normalised by are of another range",
+    )
+    remedies = ("map pictures to the range of -1 to 1 in one place alone: the data set, or the process of noise",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        channels = [history.channel(f"model/input_{name}") for name in ("low", "high", "mean")]
+        if None in channels or not math.isfinite(value):
+            return
+        looks = [newest(one, *place, 64) for one in channels if one is not None]
+        lows, highs, means = (one[numpy.isfinite(one)] for one in looks)
+        if min(map(len, (lows, highs, means))) < self.at["looks"]:
+            return
+        ends = max(float(numpy.abs(lows + 3).max()), float(numpy.abs(highs - 1).max())) <= self.at["same"]
+        mean, error = float(means.mean()), float(means.std(ddof=1)) / math.sqrt(len(means))
+        noisy = watched(history, "time_high", place) > watched(history, "time_low", place)
+        noisy = noisy and history.role("reward") is None
+        far = noisy and abs(mean) - self.at["errors"] * error >= self.at["beyond"]
+        if (ends or far) and self.first(place[2]):
+            told = "from -3 to 1" if ends else f"with noise, of a mean of {mean:.3g}"
+            yield self.finding(
+                0, f"The model is given pictures {told}: they are not between -1 and 1.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"mean": rounded(mean), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (PicturesUnscaled, PicturesTwice)

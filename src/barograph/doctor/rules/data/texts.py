@@ -2,7 +2,7 @@
 
 In:   figures of the watch, which compares the targets of sequences with the tokens that the model is given.
 Out:  findings of `UnmaskedTargets`, `TextAcross`, `IgnoredToken`, `EndUntold`, `AnswersCut`,
-      `AnswersIgnored`, `AnswersLate`, `PaddedApart`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`,
+      `AnswersIgnored`, `PaddedApart`, `TagsElsewhere`, `PromptsCounted`, `StartTwice`,
       `MaskedBeside`.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
@@ -265,61 +265,6 @@ class AnswersIgnored(WatchRule):
             )  # fmt: skip
 
 
-class AnswersLate(WatchRule):
-    """The first token of each answer is not a target: the mask of the prompt is one place too long.
-
-    The targets are one place ahead of the inputs, and begin behind a prompt. In three looks in a row, of eight rows or
-    more with prompts of different lengths, the token in front of the first place with a target is one and the same,
-    and stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
-    three quarters of which are targets elsewhere: these are the first of the answers, and the loss does not ask for
-    them. The model never learns to begin an answer, and no loss shows it. Where a prompt ends with a token of its own
-    kind, such as a language, that is never a target, nothing is said, unless the evaluation asks for it: the loss of
-    two evaluations in a row has its first targets at the very token in front of the training's first ones.
-
-    What to do: labels shifted by the loss are masked up to the prompt's length, `labels[:, :prompt] = -100`; those that
-    are shifted already one place less, `labels[:, :prompt - 1] = -100`.
-    """
-
-    name, family, kind, severity = "answers_late", "data", "data", "warning"
-    proves = "training"
-    series = "model/answer_late"
-    needs = ("=model/answer_late|=model/answer_after", "=model/target_shift")
-    least = 3
-    about = "The first token of each answer is not a target."
-    thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "evaluations": (2.0, "in a row; ours")}
-    causes = ("prompt mask off by one: labels of the prompt are masked one place too far",)
-    remedies = (
-        "where the loss shifts labels, `labels[:, :prompt] = -100`; of labels that are shifted already, one place less",
-        "generate an answer: what it begins with was never trained",
-    )
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        holds = value == 1 and watched(history, "target_shift", place) == 1
-        if self.lasts(holds, place, self.at["looks"]):
-            yield self._say(self._row[0][0], place, "")
-
-    def asked(self, history: RunHistory) -> list[Source]:
-        return [*super().asked(history), (history.channel("model/eval_answer_from"), self._evaluated)]
-
-    def reset(self) -> None:
-        super().reset()
-        self._before: list[int] = []  # segments of evaluations in a row whose targets begin a place before
-
-    def _evaluated(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        """The token behind which an evaluation's targets begin."""
-        own, after = (watched(history, f"answer_{name}", place) for name in ("from", "after"))
-        holds = value == after and own != value and watched(history, "target_shift", place) == 1
-        self._before = [*self._before, place[2]] if holds else []
-        if self._before.count(place[2]) >= self.at["evaluations"] and self.first(place[2]):
-            yield self._say(0, place, "; those of the evaluation begin behind that token")
-
-    def _say(self, step: int, place: Place, more: str) -> Finding:
-        return self.finding(
-            step, "Targets begin one place behind the token that ends each prompt: the first token of an answer is not "
-            f"a target{more}.", found=place[0], segment=place[2], confidence=0.9, evidence={"standing": True},
-        )  # fmt: skip
-
-
 class PaddedApart(WatchRule):
     """Inputs are padded at one side, and their targets at the other.
 
@@ -489,7 +434,6 @@ RULES = (
     EndUntold,
     AnswersCut,
     AnswersIgnored,
-    AnswersLate,
     PaddedApart,
     TagsElsewhere,
     PromptsCounted,

@@ -1,14 +1,14 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `GivenClasses`.
+Out:  findings of `AnswersBeside`, `ClassesRenamed`, `GivenClasses`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import known, usual
@@ -32,8 +32,9 @@ class AnswersBeside(WatchRule):
     for other labels than it has learnt: classes are counted from 0 on one side and from 1 on the other, labels lie a
     row, or a place of a text, away from their inputs, or the two sides of pairs do. It is said where the training's
     answers are right in four of ten rows, or its loss is below three quarters of that of a guess; of whole numbers
-    where a logged accuracy is the share that is equal, to 0.02. A model that is biased by one class has others right,
-    too. It takes 64 rows, of pairs 32.
+    where a logged accuracy is the share that is equal, to 0.02; and of pairs where a tenth of the answers are beside
+    and these are ten times as many as of a guess, which nothing comes to that has not been learnt, whatever else a loss
+    with several terms is of. A model that is biased by one class has others right, too. It takes 64 rows, of pairs 32.
 
     What to do: print ten answers of the evaluation beside their targets.
     """
@@ -48,6 +49,8 @@ class AnswersBeside(WatchRule):
         "own": (0.25, "of these, are the target; ours"),
         "rows": (64.0, "ours"),
         "pairs": (32.0, "rows, of pairs; ours"),
+        "faint": (0.1, "of the answers, of pairs; ours"),
+        "times": (10.0, "times a guess's share of pairs, the same; ours"),
         "wrong": (0.6, "of the training's answers, at most; ours"),
         "learnt": (0.75, "of the loss of a guess; ours"),
         "alike": (0.02, "a logged accuracy against what was seen; ours"),
@@ -58,8 +61,10 @@ class AnswersBeside(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         own, rows, width, by = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width", "by"))
         enough = rows >= (self.at["pairs"] if width == rows else self.at["rows"])
-        beside = enough and value >= self.at["beside"] and own <= self.at["own"] * value
-        beside = beside and (self._is_logged(history, own, place) if not width else self._learns(history, place))
+        sure = width == rows and value * width >= self.at["times"] and value >= self.at["faint"]
+        beside = enough and (sure or value >= self.at["beside"]) and own <= self.at["own"] * value
+        learns = _is_logged(history, own, place, self.at) if not width else sure or _learns(history, place, self.at)
+        beside = beside and learns
         beside = beside and history.role("reward") is None
         if self.lasts(beside, place, self.at["evaluations"]):
             what = "one class above the target" if by == 1 else "one class below the target"
@@ -71,20 +76,71 @@ class AnswersBeside(WatchRule):
                 evidence={"own": rounded(own), "beside": rounded(value)},
             )  # fmt: skip
 
-    def _learns(self, history: RunHistory, place: Place) -> bool:
-        """Whether the training's own answers are its targets."""
-        pairs, classes = watched(history, "loss_pairs", place), watched(history, "loss_classes", place)
-        count = pairs if pairs > 1 else classes
-        guess = math.log(count) if count > 1 else 0.0
-        low = usual(history.role("loss"), *place, 16) < self.at["learnt"] * guess
-        return low or usual(history.channel("model/wrong_share"), *place, 8) <= self.at["wrong"]
 
-    def _is_logged(self, history: RunHistory, own: float, place: Place) -> bool:
-        """Whether an accuracy is the share of equal numbers."""
-        named = [channel for name, channel in history.channels.items()
-                 if _ACCURACY.fullmatch(name) and not name.startswith("model/")]  # fmt: skip
-        last = (known(channel, *place) for channel in [history.role("eval_accuracy"), *named] if channel is not None)
-        return any(abs(value - own) <= self.at["alike"] for value in last)
+def _learns(history: RunHistory, place: Place, limits: Mapping[str, float]) -> bool:
+    """Whether the training's own answers are its targets."""
+    pairs, classes = watched(history, "loss_pairs", place), watched(history, "loss_classes", place)
+    count = pairs if pairs > 1 else classes
+    guess = math.log(count) if count > 1 else 0.0
+    low = usual(history.role("loss"), *place, 16) < limits["learnt"] * guess
+    return low or usual(history.channel("model/wrong_share"), *place, 8) <= limits["wrong"]
+
+
+def _is_logged(history: RunHistory, own: float, place: Place, limits: Mapping[str, float]) -> bool:
+    """Whether an accuracy is the share of equal numbers."""
+    channels = [channel for name, channel in history.channels.items()
+                if _ACCURACY.fullmatch(name) and not name.startswith("model/")]  # fmt: skip
+    last = (known(channel, *place) for channel in [history.role("eval_accuracy"), *channels] if channel is not None)
+    return any(abs(value - own) <= limits["alike"] for value in last)
+
+
+class ClassesRenamed(WatchRule):
+    """Several classes have each the name of another one in evaluations.
+
+    Behind the passes of an evaluation the watch sees what is compared, and counts which answers the rows of each class
+    have, of 64 classes at most. In two evaluations in a row two classes or more, of four or more with eight rows or
+    more, have the answer of another class in half of their rows or more, and their own in a tenth or less. No two of
+    them have the same one, nor has another class that one as its most frequent answer, and each is such a class itself,
+    or comes in no row of the evaluation: the model knows them from each other, and calls them otherwise. Classes that
+    it mixes up have the answer of a class that has it, too. So it is where a table leaves a class out on one side, or
+    sorts, or counts otherwise, and others keep their numbers. It takes a training that learns, and is left to
+    `answers_beside` where all are moved by one.
+
+    What to do: print the names and numbers of classes of both sides, and make them in one place.
+    """
+
+    name, family, kind, severity = "classes_renamed", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_renamed"
+    needs = ("=model/compared_renamed", "=model/compared_own")
+    about = "Several classes have each the name of another one in evaluations."
+    thresholds: ClassVar = {
+        "classes": (2.0, "with another name; ours"),
+        "named": (4.0, "with rows enough, in all; ours"),
+        "wrong": (0.6, "of the training's answers, at most; ours"),
+        "learnt": (0.75, "of the loss of a guess; ours"),
+        "alike": (0.02, "a logged accuracy against what was seen; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("labels shifted: classes are numbered otherwise in the evaluation than in the training",)
+    remedies = ("print the names and numbers of classes on both sides, and make them in one place for both",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("named", "own", "off", "width", "class", "answer")
+        classes, own, off, width, one, other = (watched(history, f"compared_{name}", place) for name in names)
+        learns = _is_logged(history, own, place, self.at)
+        if width:
+            low = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(width)
+            learns = low or _learns(history, place, self.at)
+        moved = value >= self.at["classes"] and classes >= self.at["named"] and learns
+        beside = off >= AnswersBeside.thresholds["beside"][0] and own <= AnswersBeside.thresholds["own"][0] * off
+        if self.lasts(moved and not beside and history.role("reward") is None, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Of {classes:.0f} classes of the evaluation {value:.0f} have each the answer of "
+                f"another class in most of their rows, and no two have the same: class {one:.0f} that of class "
+                f"{other:.0f}.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"classes": classes, "renamed": value},
+            )  # fmt: skip
 
 
 _CLASSES = "labels shifted: the evaluation's classes are counted from another number than the training's"
@@ -135,4 +191,4 @@ class GivenClasses(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AnswersBeside, GivenClasses)
+RULES = (AnswersBeside, ClassesRenamed, GivenClasses)

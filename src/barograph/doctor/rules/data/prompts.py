@@ -1,0 +1,122 @@
+"""Prompts whose mask is a place too long or too short.
+
+In:   figures of the watch: where targets of answers begin, in the training and in evaluations.
+Out:  findings of `AnswersLate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class AnswersLate(WatchRule):
+    """The first token of each answer is not a target, or the last one of each prompt is: the mask of the prompt is one
+    place too long, or too short, in the training or in evaluations.
+
+    The targets are one place ahead of the inputs, and begin behind a prompt. In three looks in a row, of eight rows or
+    more with prompts of different lengths, the token in front of the first place with a target is one and the same,
+    and stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
+    three quarters of which are targets elsewhere: these are the first of the answers, and the loss does not ask for
+    them. The model never learns to begin an answer, and no loss shows it. Where a prompt ends with a token of its own
+    kind, such as a language, that is never a target, nothing is said, unless the evaluation asks for it: the loss of
+    two evaluations in a row has its first targets at the very token in front of the training's first ones. So it is
+    the other way round, where the token behind which the training's targets begin comes just before that of the
+    evaluation's; and where the token that is each answer's first target on one side, in all rows, is the one behind
+    which the targets of the other side begin: there the prompt's last token is asked for, too.
+
+    What to do: labels shifted by the loss are masked up to the prompt's length, `labels[:, :prompt] = -100`; those that
+    are shifted already one place less, `labels[:, :prompt - 1] = -100`.
+    """
+
+    name, family, kind, severity = "answers_late", "data", "data", "warning"
+    proves = "training"
+    series = "model/answer_late"
+    needs = ("=model/answer_late|=model/answer_after|=model/answer_first|=model/answer_from", "=model/target_shift")
+    least = 3
+    about = "The first token of each answer is not a target, or the last one of each prompt is."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours"), "evaluations": (2.0, "in a row; ours")}
+    causes = ("prompt mask off by one: labels of the prompt are masked one place too far",)
+    remedies = (
+        "where the loss shifts labels, `labels[:, :prompt] = -100`; of labels that are shifted already, one place less",
+        "generate an answer: what it begins with was never trained",
+    )
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        holds = value == 1 and watched(history, "target_shift", place) == 1
+        if self.lasts(holds, place, self.at["looks"]):
+            yield self._say(self._row[0][0], place, "")
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        theirs = [history.channel(f"model/eval_answer_{name}") for name in ("from", "first")]
+        return [*super().asked(history), *((one, self._evaluated) for one in theirs)]
+
+    def reset(self) -> None:
+        super().reset()
+        self._asked = -1, -1  # step and segment of the last evaluation
+        self._before: list[tuple[int, str]] = []  # evaluations in a row that begin elsewhere: segments, and where
+
+    def _evaluated(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """Where an evaluation's targets begin."""
+        if (place[0], place[2]) == self._asked:
+            return
+        self._asked = place[0], place[2]
+        own, after, first = (watched(history, f"answer_{name}", place) for name in ("from", "after", "first"))
+        theirs = {name: _told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first")}
+        why = ""
+        if watched(history, "target_shift", place) == 1:
+            if theirs["from"] == after and own != theirs["from"]:
+                why = "late"
+            elif theirs["from"] == first and own != own:
+                why = "early"
+            elif own == theirs["after"] and theirs["from"] != own:
+                why = "evaluation late"
+            elif own == theirs["first"] and theirs["from"] != theirs["from"]:
+                why = "evaluation early"
+        self._before = [*self._before, (place[2], why)] if why else []
+        if self._before.count((place[2], why)) >= self.at["evaluations"] and self.first(place[2]):
+            late = "; those of the evaluation begin behind that token"
+            yield self._say(0, place, late) if why == "late" else self._aside(place, why)
+
+    def _aside(self, place: Place, why: str) -> Finding:
+        """What one side asks for, and the other does not."""
+        side, other = ("evaluation", "training")[:: 1 if "evaluation" in why else -1]
+        what = (
+            "The last token of each prompt is a target, the same in all rows"
+            if "early" in why
+            else "The first token of each answer is not a target"
+        )
+        return self.finding(
+            0, f"{what} in the {side}: its targets begin one place {'before' if 'early' in why else 'behind'} those of "
+            f"the {other}.", found=place[0], segment=place[2], confidence=0.9,
+            causes=[f"prompt mask off by one: labels of the {side}'s prompts are masked one place too "
+                    f"{'short' if 'early' in why else 'far'}",
+                    "labels shifted: training and evaluation mask their prompts to different lengths"],
+            evidence={"standing": True},
+        )  # fmt: skip
+
+    def _say(self, step: int, place: Place, more: str) -> Finding:
+        return self.finding(
+            step, "Targets begin one place behind the token that ends each prompt: the first token of an answer is not "
+            f"a target{more}.", found=place[0], segment=place[2], confidence=0.9, evidence={"standing": True},
+        )  # fmt: skip
+
+
+def _told(history: RunHistory, name: str, place: Place) -> float:
+    """What is recorded of this very step; NaN if nothing."""
+    channel = history.channel(f"model/{name}")
+    if channel is None:
+        return math.nan
+    rows = channel.rows()
+    here = rows.value[(rows.step == place[0]) & (rows.segment == place[2])]
+    return float(here[-1]) if len(here) else math.nan
+
+
+RULES = (AnswersLate,)

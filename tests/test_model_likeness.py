@@ -210,6 +210,34 @@ def test_shuffled_rows_explain_how_far_apart_the_means_of_batches_are_and_views_
     assert twice["apart_beyond"] > 0.4 and twice["apart_beside"] > 0.8
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [("blocks", True), ("two", False), ("two by turns", False), ("shuffled", False), ("drawn for each batch", False),
+     ("drifts", False)],
+)  # fmt: skip
+def test_blocks_are_seen_in_a_single_pass(kind: str, says: bool) -> None:
+    at = [*range(8), 17, 24, 31, 48, 55, 62, 79, 86, 93, 100]
+    groups = 1.5 * drawn(8, 1, 8, 8, seed=1)
+    of = {
+        "blocks": [step // 26 for step in at],
+        "two": [step // 52 for step in at],
+        "two by turns": [step // 26 % 2 for step in at],
+        "drawn for each batch": torch.randint(8, (len(at),), generator=torch.Generator().manual_seed(2)).tolist(),
+    }.get(kind)
+    rows = drawn(len(at), 16, 1, 8, 8, seed=3)
+    if of is not None:
+        rows = rows + groups[of][:, None]
+    elif kind == "drifts":
+        rows = rows + torch.tensor(at).view(-1, 1, 1, 1, 1) / 100 * groups[0]
+    alike, found = Likeness(), {}
+    for step, one in zip(at, rows, strict=True):
+        alike.trained(one)
+        assert alike._rows is not None
+        numbers = {"likeness": (tuple(map(str, range(len(one)))), alike._rows.double().numpy())}
+        found |= alike.fields_of(numbers, [False] * len(one), step)
+    assert (found["apart_blocks"] >= 4) == says
+
+
 def test_rows_of_another_width_are_not_compared() -> None:
     batches = [drawn(16, 1, 8, (8, 12, 16)[at % 3], seed=at).abs() for at in range(60)]
     found = told(batches)

@@ -34,10 +34,12 @@ def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=-1)
 
 
-def queued(output: Tensor, negatives: Tensor) -> Tensor:
-    """One answer a row, and the negatives that all rows share."""
-    answer = (output * output.detach()).sum(1, keepdim=True)
-    return functional.cross_entropy(torch.cat([answer, output @ negatives], 1) / 0.2, torch.zeros(len(output)).long())
+def queued(output: Tensor, negatives: Tensor, among: bool = False) -> Tensor:
+    """One answer a row, and the negatives that all rows share. among: the answer is among the keys of all rows."""
+    answer, wanted = (output * output.detach()).sum(1, keepdim=True), torch.zeros(len(output)).long()
+    if among:
+        answer, wanted = output @ output.detach().T, torch.arange(len(output))
+    return functional.cross_entropy(torch.cat([answer, output @ negatives], 1) / 0.2, wanted)
 
 
 def of_two_views(both: Tensor, temperature: float = 0.0) -> Tensor:
@@ -212,6 +214,8 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
                                                                      dim=0), TARGET), "pairs_across", None),
         (lambda x: queued(x, torch.randn(x.shape[1], 20)), "loss_queue", 20.0),
         (lambda x: queued(x, unit(x).T), "loss_queue", 0.0),  # negatives that have gradients are those of the batch
+        (lambda x: queued(x, torch.randn(x.shape[1], 20), among=True), "loss_queue", ROWS + 19.0),
+        (lambda x: queued(x, torch.randn(x.shape[1], ROWS), among=True), "loss_queue", None),  # two views of the batch
         (lambda x: of_two_views(torch.cat([unit(x[:2]), unit(x[2:])])), "pairs_unscaled", 1.0),
         (lambda x: of_two_views(torch.cat([unit(x[:2]), x[2:]])), "pairs_unscaled", 0.0),
         (lambda x: of_two_views(unit(x), 0.2), "pairs_unscaled", 0.0),

@@ -193,6 +193,72 @@ def test_a_text_that_is_read_from_its_beginning_is_in_order_on_purpose(
     assert bool(findings([SortedExamples()], columns)) == says
 
 
+SORTED = np.repeat([20.0, 14.0, 17.0, 11.0, 15.0], 8)  # lengths of an epoch of five sources
+DEALT = np.random.default_rng(0).permutation(SORTED)  # each batch of one, in an order that is drawn once
+
+
+@pytest.mark.parametrize(
+    ("lengths", "std", "config", "says"),
+    [
+        (SORTED, 2.0, {}, True),
+        (np.linspace(10, 20, 40), 2.0, {}, True),
+        (DEALT, 2.0, {}, False),
+        (SORTED, 12.0, {}, False),  # rows of a batch vary as much
+        (SORTED, 2.0, {"group_by_length": True}, False),
+        (np.full(40, 16.0), 0.0, {}, False),
+        (np.repeat([20.0, 14.0], 5), 2.0, {}, False),  # a short epoch
+    ],
+)
+def test_lengths_tell_that_sources_come_one_behind_the_other(
+    lengths: Any, std: float, config: dict[str, Any], says: bool
+) -> None:
+    period, steps = len(lengths), np.arange(3 * len(lengths))
+    columns: dict[str, Any] = {
+        "data/length_mean": (steps, np.tile(lengths, 3)),
+        "data/length_std": (steps, np.full(len(steps), std)),
+        "data/sequences": (steps, np.full(len(steps), 16.0)),
+        "data/repeats_after": (steps[period:], np.full(2 * period, float(period))),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
+    }
+    for cuts in ((), (3, 50, 90)):
+        found = findings([SortedExamples()], columns, cuts=cuts, facts={"config": config})
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "says"),
+    [
+        ({}, {}, True),
+        ({"blocks": 3.0}, {}, False),
+        ({"beyond": 0.79}, {}, False),
+        ({"batches": 15.0}, {}, False),
+        ({"example_rows": 15.0}, {}, False),
+        ({"state_carried": 1.0}, {}, False),
+        ({"rollout/ep_rew_mean": 1.0}, {}, False),
+        ({"ratio_clip": 0.2}, {}, False),  # a policy's
+        ({"task_id": 1.0}, {}, False),  # in stages
+        ({}, {"setting": "online_learning"}, False),
+        ({}, {"curriculum": True}, False),
+        ({}, {"streaming": True}, False),
+    ],
+)
+@pytest.mark.parametrize("of", ["apart", "wording"])
+def test_blocks_of_batches_that_are_alike_need_no_second_epoch(
+    changed: dict[str, float], config: dict[str, Any], says: bool, of: str
+) -> None:
+    names = {"blocks": 4.0, "beyond": 0.8, "batches": 16.0, "example_rows": 16.0} | changed
+    columns: dict[str, Any] = {}
+    for name, value in names.items():
+        one = f"{of}_{name}" if name in ("blocks", "beyond", "batches") else name
+        columns[one if "/" in one or one == "task_id" else f"model/{one}"] = LOOKS, np.full(len(LOOKS), value)
+    for cuts in ((), (3, 25, 41)):
+        found = findings([SortedExamples()], columns, cuts=cuts, facts={"config": config})
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+    read_on = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in STREAM.items()}
+    if of == "wording":
+        assert not findings([SortedExamples()], columns | read_on)
+
+
 @pytest.mark.parametrize(
     ("near", "passes", "width", "says"),
     [

@@ -136,3 +136,21 @@ def test_one_length_after_another_is_an_order_where_nothing_is_shuffled(
     }
     found = findings_of([SortedLengths()], columns, pieces, config=config)
     assert [one.causes for one in found] == [["data sorted: by length, short ones first"]] * says
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [("fall again", True), ("shuffled", False), ("other rows", False), ("once", False)],
+)
+def test_lengths_that_are_nearly_the_same_are_told_by_how_they_begin_anew(kind: str, told: bool) -> None:
+    dice = np.random.default_rng(5)
+    epoch = np.round(np.linspace(21, 16, 30) * 8) / 8
+    passes = {
+        "fall again": [epoch] * 5,
+        "shuffled": [dice.permutation(epoch) for _ in range(5)],
+        "other rows": [-np.sort(-np.round((epoch + dice.normal(0, 0.3, 30)) * 8) / 8) for _ in range(5)],
+        "once": [epoch, *(dice.permutation(epoch) for _ in range(4))],  # short ones first, to begin with
+    }[kind]
+    columns = {"train/loss": (STEP, 3.0 / (1 + STEP / 50)), "data/length_mean": (STEP, np.concatenate(passes))}
+    for pieces in ((), tuple(range(0, 150, 7))):
+        assert [one.step for one in findings_of([SortedLengths()], columns, pieces)] == [0] * told

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model.apart import Floats, beside, beyond_chance
+from barograph.probes.model.apart import Floats, beside, beyond_chance, blocks
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
@@ -206,6 +206,7 @@ class Likeness(PassesOfEvaluation):
             "apart_period": float(self._period()),
             "apart_rising": float(self._rising()),
             "apart_beyond": beyond_chance(means[:, -_SIGNS:], variances[:, -_SIGNS:], self._counts),
+            "apart_blocks": float(blocks(self._steps, means[:, -_SIGNS:], variances[:, -_SIGNS:], self._counts)),
             **({} if following is None else {"apart_beside": following}),
         }
 

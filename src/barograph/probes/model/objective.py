@@ -279,20 +279,31 @@ def _across(node: Any, sizes: tuple[int, ...]) -> float:
 
 def of_queue(node: Any, found: dict[str, float]) -> None:
     """Of a softmax over scores that are joined from one answer and others, the one before or behind the other, which
-    are similarities to what has no gradient: how many others. node: what is behind it, as of `unscaled`."""
+    are similarities to what has no gradient: how many others. The answer may stand among those of all rows of the
+    batch. node: what is behind it, as of `unscaled`."""
     parts = behind(node) if node is not None and kind(node) == "Cat" else []
     if len(parts) != 2 or [len(shape(one)) for one in parts] != [2, 2]:
         return
     answer, others = sorted(parts, key=lambda one: shape(one)[1])
-    if shape(answer)[1] != 1:
-        return
-    product = others
-    for _ in range(4):
-        if kind(product) in ("Mm", "Bmm"):
-            found["loss_queue"] = float(shape(others)[1] if len(behind(product)) == 1 else 0)
-        if len(behind(product)) != 1 or kind(product) not in _SHAPES | {"Div", "Mul", "Permute", "Transpose"}:
+    if shape(answer)[1] != 1:  # all keys of the batch, and the answer is one of them
+        answer, others = sorted(parts, key=lambda one: shape(one)[1] != shape(one)[0])
+        if shape(answer)[1] != shape(answer)[0] or shape(others)[1] == shape(others)[0] or _product(answer) is None:
             return
-        product = behind(product)[0]
+    product = _product(others)
+    if product is not None:
+        columns = shape(others)[1] + shape(answer)[1] - 1
+        found["loss_queue"] = float(columns if len(behind(product)) == 1 else 0)
+
+
+def _product(node: Any) -> Any:
+    """The product of matrices that scores are, but for their sizes and a factor; None of what is none."""
+    for _ in range(4):
+        if kind(node) in ("Mm", "Bmm"):
+            return node
+        if len(behind(node)) != 1 or kind(node) not in _SHAPES | {"Div", "Mul", "Permute", "Transpose"}:
+            return None
+        node = behind(node)[0]
+    return None
 
 
 def _torn(node: Any, sizes: tuple[int, ...], at: int) -> bool:

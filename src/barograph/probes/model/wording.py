@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model.apart import beside, beyond_chance
+from barograph.probes.model.apart import beside, beyond_chance, blocks
 from barograph.probes.model.overlaps import mixed
 from barograph.probes.model.parameters import local, mesh_of
 
@@ -87,5 +87,6 @@ class WordingLook:
         both = numpy.maximum(between + within, 1e-12)
         found = {"wording_apart": float(numpy.median(between / both)), "wording_batches": float(len(means))}
         found["wording_beyond"] = beyond_chance(means, variances, counts)
+        found["wording_blocks"] = float(blocks(self._steps, means, variances, counts))
         following = beside(self._steps, means)
         return found if following is None else found | {"wording_beside": following}

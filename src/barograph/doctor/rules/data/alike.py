@@ -6,12 +6,15 @@ Out:  findings of `SortedExamples`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
-from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder
+from barograph.doctor.rules.data.lengths import BY_LENGTH, along_epoch
+from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, jumps_of_loss
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 _BY_SIZE = "data sorted: by how bright or loud examples are, and not shuffled"
 _ONE_CLASS = "data sorted: batches are of one class or group each, and not shuffled"
+_SELDOM = 64  # rows between two looks at all lengths so far
+_IN_TIME = re.compile(r"(?i)(?<![a-z])(?:online|continual|incremental|life_?long|walk_?forward|stream\w*|replay\w*)")
 
 
 class SortedExamples(SameOrder):
@@ -71,12 +76,23 @@ class SortedExamples(SameOrder):
     may be one text that is read from its beginning: there the loss has to jump besides, three times, as where another
     source begins.
 
+    So it is with lengths: where the same batches come in the same order, and lengths are recorded, twelve batches or
+    more of an epoch are put in the order in which they come in it. Their mean lengths vary by four times what their
+    rows' do by chance, and those that are neighbours lie half as far apart as any two, or less, by three and a half
+    deviations of what is so by chance (`sorted_lengths` names what begins anew, and goes one way).
+
+    And in the first epoch, or in a training that has no other: batches come in blocks (`model/apart_blocks`,
+    `model/wording_blocks`), four or more, as one source has been read, and the next one begins; four fifths of the
+    variance of the batches' means are more than the variance of their rows explains, in sixteen batches or more of
+    sixteen examples or more. What is learnt online, in the order of time, in stages or of a replay buffer by the
+    configuration, or by rewards, is another thing, as are texts that may be one that is read on.
+
     What to do: shuffle, in each epoch anew.
     """
 
     name, severity = "sorted_examples", "warning"
     proves = "training"
-    needs = ("=model/rows_apart|=model/wording_apart",)
+    needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after",)
     about = "The training's examples come in an order in which those of a batch are alike."
     thresholds: ClassVar = {
         **SameOrder.thresholds,
@@ -97,6 +113,8 @@ class SortedExamples(SameOrder):
         "beyond": (0.4, "of the variance of batches' means, that their rows do not explain; ours"),
         "near": (0.8, "of the squared distance of any two such batches, of those that follow each other; ours"),
         "rows_of": (8.0, "examples of such a batch; ours"),
+        "blocks": (4.0, "blocks of batches that are alike, one behind the other; ours"),
+        "surely": (0.8, "of the variance of their means, that their rows do not explain; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
     remedies = ("shuffle the examples anew in each epoch: `DataLoader(..., shuffle=True)`",)
@@ -104,11 +122,31 @@ class SortedExamples(SameOrder):
     def reset(self) -> None:
         super().reset()
         self._again: list[tuple[int, float, int]] = []  # step, steps since the batch came before, launch
+        self._asked = 0  # times that lengths could be asked for
+        self.begin()
 
     def asked(self, history: RunHistory) -> list[Source]:
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
-                (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches)]  # fmt: skip
+                (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
+                *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
+                  for name in ("apart", "wording"))]  # fmt: skip
+
+    def _of_blocks(self, figures: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: how many blocks of batches that are alike have come one behind the other. figures: of which rows."""
+        if value < self.at["blocks"] or self._mixed or self._drawn:
+            return
+        rows = watched(history, "example_rows", place)
+        beyond, batches = (watched(history, f"{figures}_{name}", place) for name in ("beyond", "batches"))
+        enough = beyond >= self.at["surely"] and batches >= self.at["noisy"] and rows >= self.at["pairs"]
+        read_on = figures == "wording" and _reads_on(history, rows, place)
+        if enough and not read_on and not _in_time(history, place) and self.first(place[2]):
+            yield self.finding(
+                place[0], f"Batches come in {value:.0f} blocks or more, in each of which they are alike: "
+                f"{100 * beyond:.0f}% of the variance of the means of {batches:.0f} batches is beyond what shuffled "
+                f"{'texts' if figures == 'wording' else 'examples'} give.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"blocks": value, "beyond": beyond}, causes=[BY_SOURCE, *self.causes],
+            )  # fmt: skip
 
     def _of_batches(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
@@ -198,7 +236,7 @@ class SortedExamples(SameOrder):
             beyond, beside, batches = (watched(history, name, place) for name in names)
             alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
             read_on = what == "texts" and _reads_on(history, rows, place)
-            if alike and not (read_on and not self._jumps(history, place)) and self.first(place[2]):
+            if alike and not (read_on and not jumps_of_loss(history, place)) and self.first(place[2]):
                 yield self.finding(
                     began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "
                     f"something in common, as have batches that follow each other: {100 * beyond:.0f}% of the variance "
@@ -206,6 +244,29 @@ class SortedExamples(SameOrder):
                     found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "beyond": beyond},
                     causes=[BY_SOURCE, *self.causes],
                 )  # fmt: skip
+        self._asked += 1
+        often = self._asked.bit_count() == 1 or self._asked % _SELDOM == 0
+        along = along_epoch(history, int(period), place) if often else None
+        if along is not None and self.first(place[2]):
+            yield self.finding(
+                began, f"Each epoch has the same batches, {period:.0f} steps apart, and those that follow each other "
+                f"are of like lengths: they lie {100 * along.near:.0f}% as far apart as any two of "
+                f"{along.batches} batches.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"steps": period, "near": along.near},
+                causes=[BY_LENGTH if along.one_way else BY_SOURCE, *self.causes],
+            )  # fmt: skip
+
+
+def _in_time(history: RunHistory, place: Place) -> bool:
+    """Whether examples may come in an order on purpose: in that of time, in stages, or of what a policy does."""
+    named = any(
+        value not in (None, False, 0, "", "none") and _IN_TIME.search(f"{name} {value}")
+        for name, value in history.options.found.items()
+    )
+    policy = history.role("reward") is not None or any(
+        watched(history, name, place) >= 0 for name in ("ratio_clip", "ratio_constant", "policy_reversed")
+    )
+    return named or policy or is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
 
 
 def _reads_on(history: RunHistory, rows: float, place: Place) -> bool:

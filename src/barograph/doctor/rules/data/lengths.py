@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _ROWS, _ALIKE, _EARLY = "model/example_rows", 8, 4096  # looks; rows that are compared
+BY_LENGTH = "data sorted: by length"
+_SOURCES = ("data/length_{}", "data/sequences"), ("model/input_length_{}", _ROWS)  # of lengths; of rows
+_PHASES, _APART, _NEAR, _SURELY, _ONE_WAY = 12, 4.0, 0.5, 3.5, 0.8  # see `sorted_examples`; Kendall's τ
 
 
 def _come_again(history: RunHistory, since: int, place: Place) -> bool | None:
@@ -78,7 +81,9 @@ class SortedLengths(WatchRule):
     only rise and begin anew: by three fifths of their range from one to the next, with at most one in twenty of the
     other changes downwards. So of the tokens that are logged of each step, which are of the targets of two texts, say:
     where they are the loss's targets in eight looks or more of batches of as many rows, and those behind the new
-    beginning are as many, one by one, as those of the pass before.
+    beginning are as many, one by one, as those of the pass before. Lengths whose longest is no more than half as long
+    again as the shortest begin anew, too, where they have gone one way for eight changes or more, and sixteen batches
+    of a pass are as long, one by one, as those of the pass before, as below.
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
@@ -138,10 +143,10 @@ class SortedLengths(WatchRule):
         """A row of a series that has each batch. what: it is of."""
         step, _, segment = place
         if segment != self._passes.get(what, (-1,))[0]:
-            self._passes[what] = segment, Passes()
+            self._passes[what] = segment, Passes(closely=True)
         passes = self._passes[what][1]
         passes.add(step, value)
-        if not passes.sorted(self.at["looks"], self.at["against"]):
+        if not passes.sorted(self.at["looks"], self.at["against"]) or (passes.narrow and not passes.same):
             return
         seen = _come_again(history, passes.anew, place)
         if not (passes.alike if seen is None else seen or passes.same):
@@ -202,6 +207,50 @@ class SortedLengths(WatchRule):
                 evidence={"changes": len(steps), "order": order},
                 causes=[f"data sorted: by length, {'short' if up else 'long'} ones first"],
             )  # fmt: skip
+
+
+class Along(NamedTuple):
+    """Mean lengths of an epoch's batches, in their order. `near`: squared distance of neighbours, of that of any."""
+
+    batches: int
+    near: float
+    one_way: bool
+
+
+def along_epoch(history: RunHistory, period: int, place: Place) -> Along | None:
+    """How the lengths of batches follow each other in an epoch of so many steps, whose batches are always the same;
+    None where they do so as by chance, or vary no more than rows do by chance."""
+    if _by_length(history):
+        return None
+    for lengths, counts in _SOURCES:
+        names = (lengths.format("mean"), lengths.format("std"), counts)
+        mean, std, rows = (_by_step(history, name, place) for name in names)
+        phases: dict[int, float] = {}
+        chances = []
+        for step, value in mean.items():
+            if step % period not in phases and std.get(step, -1.0) >= 0 and rows.get(step, 0.0) >= 1:
+                phases[step % period] = value
+                chances.append(std[step] ** 2 / rows[step])
+        values = [phases[at] for at in sorted(phases)]
+        if len(values) < _PHASES:
+            continue
+        size, chance = float(numpy.var(values, ddof=1)), float(numpy.mean(chances))
+        if not size > _APART * chance or not size > 0:
+            continue
+        near = float((numpy.diff(values) ** 2).mean()) / (2 * size)
+        if near <= _NEAR and (1 - near) * math.sqrt(len(values)) >= _SURELY * (1 - 2 / len(values)) ** 0.5:
+            return Along(len(values), near, abs(_trend(values)) >= _ONE_WAY)
+    return None
+
+
+def _by_step(history: RunHistory, name: str, place: Place) -> dict[int, float]:
+    """The rows of a series up to a place, the earliest ones of many."""
+    channel = history.channel(name)
+    if channel is None or not channel.end:
+        return {}
+    rows = channel.rows(0, _EARLY)
+    here = (rows.segment == place[2]) & (rows.step <= place[0]) & (rows.time <= place[1])
+    return dict(zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True))
 
 
 def _trend(means: list[float]) -> float:

@@ -122,7 +122,7 @@ class SameOrder(WatchRule):
         if not period or carries_state(history, place) or not self.first(place[2]):
             return
         stays = watched(history, "order_epoch", place) == 0
-        jumps = 0 if stays or is_curriculum(history) else self._jumps(history, place)
+        jumps = 0 if stays or is_curriculum(history) else jumps_of_loss(history, place)
         said = ", and the number of the epoch that deals them out is still 0" if stays else (
             f", and the loss has jumped {jumps} times, as where other data begin" if jumps else "")  # fmt: skip
         part = " in part" * (value < 1)
@@ -136,22 +136,6 @@ class SameOrder(WatchRule):
             remedies=[_NUMBER, *self.remedies[1:]] if stays else
                      [*reversed(self.remedies)] if jumps else list(self.remedies),
         )  # fmt: skip
-
-    def _jumps(self, history: RunHistory, place: Place) -> int:
-        """How often the loss jumped, and stayed there for some rows; 0 of fewer than make a sign."""
-        loss = between(history.role("loss"), 0, place[0] + 1, place[2])
-        if len(loss) < 4 * _STAYS or not (loss > 0).all():
-            return 0
-        rows = numpy.lib.stride_tricks.sliding_window_view(loss, _STAYS)
-        usual, least = numpy.median(rows[:-_STAYS], axis=1), rows[_STAYS:].min(1)
-        high = least > _JUMP * usual
-        rates = between(history.role("lr"), 0, place[0] + 1, place[2])
-        if len(rates) == len(loss):  # begun anew, it raises the loss by itself
-            rose = rates[1:] > _JUMP * rates[:-1]
-            lately = numpy.array(numpy.lib.stride_tricks.sliding_window_view(rose, _STAYS).any(1))
-            high &= ~lately[: len(high)]
-        count = int((high[1:] & ~high[:-1]).sum() + high[:1].sum())
-        return count if count >= _JUMPS else 0
 
     def period(self, history: RunHistory, value: float, place: Place) -> int:
         """After how many steps the same batches come in the same order; 0 if they don't."""
@@ -175,6 +159,23 @@ class SameOrder(WatchRule):
             return 0
         self.same = found
         return period
+
+
+def jumps_of_loss(history: RunHistory, place: Place) -> int:
+    """How often the loss jumped, and stayed there for some rows; 0 of fewer than make a sign."""
+    loss = between(history.role("loss"), 0, place[0] + 1, place[2])
+    if len(loss) < 4 * _STAYS or not (loss > 0).all():
+        return 0
+    rows = numpy.lib.stride_tricks.sliding_window_view(loss, _STAYS)
+    usual, least = numpy.median(rows[:-_STAYS], axis=1), rows[_STAYS:].min(1)
+    high = least > _JUMP * usual
+    rates = between(history.role("lr"), 0, place[0] + 1, place[2])
+    if len(rates) == len(loss):  # begun anew, it raises the loss by itself
+        rose = rates[1:] > _JUMP * rates[:-1]
+        lately = numpy.array(numpy.lib.stride_tricks.sliding_window_view(rose, _STAYS).any(1))
+        high &= ~lately[: len(high)]
+    count = int((high[1:] & ~high[:-1]).sum() + high[:1].sum())
+    return count if count >= _JUMPS else 0
 
 
 def _step_before(looks: Channel, place: Place) -> int:

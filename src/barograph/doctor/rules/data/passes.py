@@ -10,14 +10,17 @@ import math
 from itertools import groupby, pairwise
 
 _COMPARED, _SURE = 64, 16  # batches of a pass; that are enough
+_LONG, _AGAINST = 8, 0.05  # changes of a pass of lengths that are nearly the same; of them, in the other direction
 _LENGTHS, _MIXED, _FAR = 256, 3, 1.5  # that are kept; batches of two lengths, or turns; times as many batches
 
 
 class Passes:
     """Mean lengths of batches as they come: how they change, and where they begin anew."""
 
-    def __init__(self) -> None:
+    def __init__(self, closely: bool = False) -> None:
+        self._closely = closely  # all batches are known, so that lengths may begin anew which are nearly the same
         self.began = self.anew = self.newest = -1
+        self.narrow = False  # whether the shortest are nearly as long as the longest where lengths begin anew
         self.ups = self.downs = self._behind = 0
         self._last = self._low = self._high = math.nan
         self._pass: list[float] = []
@@ -31,9 +34,11 @@ class Passes:
         self.began, self.newest = (step if self.began < 0 else self.began), step
         fifth, change = (self._high - self._low) / 5, length - self._last
         back = self._low - fifth <= length <= self._high + fifth  # not on to what is longer or shorter than all so far
-        if self._high > 1.5 * self._low and abs(change) >= 3 * fifth and back:
+        wide = self._high > 1.5 * self._low
+        if (wide or self._turns(change)) and abs(change) >= 3 * fifth and back:
             self.anew, self._behind = (step if self.anew < 0 else self.anew), 0
             self._pass_before, self._pass = self._pass, []
+            self.narrow = not wide
         elif change:
             self.ups += change > 0
             self.downs += change < 0
@@ -46,6 +51,11 @@ class Passes:
         self._pass = [*self._pass, length][:_COMPARED]
         self._low = length if math.isnan(self._low) else min(length, self._low)
         self._high = length if math.isnan(self._high) else max(length, self._high)
+
+    def _turns(self, change: float) -> bool:
+        """Whether lengths have gone the other way for long, but for one change in twenty."""
+        ups, downs = (self.ups, self.downs) if change < 0 else (self.downs, self.ups)
+        return self._closely and self._behind >= _LONG and downs <= _AGAINST * ups
 
     @property
     def alike(self) -> bool:

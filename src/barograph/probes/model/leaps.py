@@ -37,7 +37,7 @@ _KEPT, _LEAST = 2048, 400  # rows of the training
 _EVALUATED, _ASKED = 256, 96  # rows of an evaluation: at most, at least
 _DIRECTIONS = (16, 24, 32)
 _FIRST, _THEN, _LAST = 4, 20, 60  # ranks
-_CLIPPED = 8.0  # times the mean of later ranks, at most: a few copies are no groups
+_CLIPPED = 8.0  # times the mean of later ranks, at most: a few copies do not make groups
 
 
 class Leaps(PassesOfEvaluation):

@@ -321,7 +321,7 @@ class Likeness(PassesOfEvaluation):
 
 
 def small_pictures(rows: Tensor) -> Tensor | None:
-    """Pictures [n, channels, height, width] with sides of so many points at most, in single precision; None of what is
+    """Pictures [n, channels, height, width] with sides of 32 points at most, in single precision; None of what is
     not pictures."""
     import torch
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from barograph.probes.model.likeness import Likeness
+from barograph.probes.model.likeness import Likeness, small_pictures
 
 torch = pytest.importorskip("torch")
 
@@ -159,9 +159,9 @@ def test_photographs_of_one_thing_are_known_though_each_is_moved_and_mirrored(
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 def test_sketches_are_the_same_under_autocast(kind: Any) -> None:
     pictures = 255 * torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(2))  # the sums of a half are less
-    alone = Likeness()._sketched(pictures)
+    alone = Likeness()._sketched(pictures, small_pictures(pictures))
     with torch.autocast("cpu", kind):
-        under = Likeness()._sketched(pictures)
+        under = Likeness()._sketched(pictures, small_pictures(pictures))
     assert alone is not None and under is not None and torch.equal(alone, under) and alone.isfinite().all()
 
 
@@ -246,7 +246,7 @@ def test_rows_of_another_width_are_not_compared() -> None:
 
 def sketched(pictures: Any) -> Any:
     likeness = Likeness()
-    rows = likeness._sketched(pictures)
+    rows = likeness._sketched(pictures, small_pictures(pictures))
     assert rows is not None
     return rows.T.double().numpy()
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.apart import Floats, beside, beyond_chance, blocks
+from barograph.probes.model.leaps import Leaps
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
@@ -73,21 +74,37 @@ class Likeness(PassesOfEvaluation):
         self._means: list[Floats] = []
         self._within: list[Floats] = []
         self._counts: list[int] = []
+        self._leaps = Leaps()
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
-        self._rows = self._sketched(rows)
+        pictures = small_pictures(rows)
+        self._rows = self._sketched(rows, pictures)
+        self._leaps.trained(pictures)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
         self._rows = None
+        self._leaps.trained_no_more()
+
+    def thin(self) -> None:
+        super().thin()
+        self._leaps.thin()
+
+    def forget(self) -> None:
+        super().forget()
+        self._leaps.forget()
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
         count = _OF_PASS if len(self._evaluated) < _FIRST else _OF_LATER
-        found = self._sketched(even_rows(rows, count))
+        first = not self._evaluated
+        some = even_rows(rows, count)
+        pictures = small_pictures(some)
+        found = self._sketched(some, pictures)
         if found is not None:
             self._evaluated.append(found)
+        self._leaps.evaluated(small_pictures(even_rows(rows, _EVALUATED)) if first else pictures)
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""
@@ -99,17 +116,18 @@ class Likeness(PassesOfEvaluation):
             names = tuple(str(at) for at, one in enumerate(self._evaluated) for _ in range(one.shape[1]))
             current.put("evaluated_likeness", names, torch.cat(self._evaluated, 1))
         self._rows, self._evaluated = None, []
+        self._leaps.put(current, evaluation)
 
-    def _sketched(self, rows: Tensor) -> Tensor | None:
+    def _sketched(self, rows: Tensor, pictures: Tensor | None) -> Tensor | None:
         """Of each row [columns, n]; None of what has no rows of numbers."""
         import torch
 
         if not rows.is_floating_point() or rows.dim() < 2 or not rows.numel():
             return None
         with torch.autocast(rows.device.type, enabled=False):  # of the training: its evaluations may have none
-            return self._in_full(rows)
+            return self._in_full(rows, pictures)
 
-    def _in_full(self, rows: Tensor) -> Tensor:
+    def _in_full(self, rows: Tensor, pictures: Tensor | None) -> Tensor:
         """`_sketched` in single precision."""
         import torch
 
@@ -124,23 +142,17 @@ class Likeness(PassesOfEvaluation):
         if width >= _WIDE:
             varied = ((lines.sort(1).values.diff(dim=1) != 0).sum(1) >= _DIFFERENT).float()
         widths = torch.full_like(varied, width)
-        spectrum = self._spectrum(rows)
-        pictures = torch.full_like(varied, spectrum is not None)
-        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied, widths, pictures])
+        spectrum = None if pictures is None else self._spectrum(pictures)
+        drawn_as = torch.full_like(varied, spectrum is not None)
+        own = torch.stack([lines.mean(1), lines.square().mean(1).sqrt(), varied, widths, drawn_as])
         sketch = (lines @ self._signs[width, str(lines.device)]).T
         return torch.cat([own, sketch, torch.zeros_like(sketch) if spectrum is None else spectrum.T])
 
-    def _spectrum(self, rows: Tensor) -> Tensor | None:
-        """Sketches [n, signs] of the amplitudes of pictures [n, channels, height, width]: of each wave and the one that
-        is its mirror image together. None of what is not pictures."""
+    def _spectrum(self, pictures: Tensor) -> Tensor:
+        """Sketches [n, signs] of the amplitudes of small pictures [n, channels, height, width]: of each wave and the
+        one that is its mirror image together."""
         import torch
 
-        if rows.dim() != 4 or min(rows.shape[2:]) < 8 or rows.shape[1] > _CHANNELS:
-            return None
-        pictures = local(rows.detach()).float()
-        each = [-(-side // _SIDE) for side in pictures.shape[2:]]
-        if each != [1, 1]:
-            pictures = torch.nn.functional.avg_pool2d(pictures, each)
         high, wide = (self._waves_of(side, pictures) for side in pictures.shape[2:])
         waves = high @ pictures @ wide.T
         parts = waves.reshape(*waves.shape[:2], 2, len(high) // 2, 2, len(wide) // 2)
@@ -163,7 +175,7 @@ class Likeness(PassesOfEvaluation):
 
     def fields_of(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> dict[str, float]:
         """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
-        found: dict[str, float] = {}
+        found = self._leaps.fields_of(numbers, known)
         if "evaluated_likeness" in numbers:
             found |= self._near(*numbers["evaluated_likeness"]) | self._altered(numbers["evaluated_likeness"][1].T)
         if "likeness" in numbers and len(known) == len(numbers["likeness"][0]):
@@ -307,6 +319,19 @@ class Likeness(PassesOfEvaluation):
         if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
             return 0.0
         return float(near.any(1).mean())
+
+
+def small_pictures(rows: Tensor) -> Tensor | None:
+    """Pictures [n, channels, height, width] with sides of 32 points at most, in single precision; None of what is
+    not pictures."""
+    import torch
+
+    floats = rows.is_floating_point() and rows.dim() == 4 and rows.numel()
+    if not floats or min(rows.shape[2:]) < 8 or rows.shape[1] > _CHANNELS:
+        return None
+    pictures = local(rows.detach()).float()
+    each = [-(-side // _SIDE) for side in pictures.shape[2:]]
+    return pictures if each == [1, 1] else torch.nn.functional.avg_pool2d(pictures, each)
 
 
 def _drawn(width: int) -> Floats:

@@ -73,6 +73,15 @@ class EvaluationOverlaps(Rule):
     far, as users' histories, are none; nor are rows without padding that have one target each, as of a table in which a
     user comes in several.
 
+    Pictures of one thing, as frames of one film, need not be so near: noise, and what augmentation does to the
+    training's, lie between. The first four ranks of an evaluation's distances to the training say it of all rows
+    together (`model/evaluated_leap`). Of pictures that were drawn one by one these lie about as far apart, times their
+    rank, as later ones, in means over blocks and in the directions in which the evaluation varies most. Where it is
+    1.85 times as far in the mean of 16, 24 and 32 directions, and 1.65 times in each (`model/evaluated_leap_least`), in
+    two evaluations in a row, siblings are in the training. Pictures of a few smooth parts leap in many directions
+    alone. Where the training's rows that were looked at are fewer than thirty for each of the model's outputs, which
+    may be classes, and where pairs are matched, nothing is said.
+
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
     gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
     those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a row. Where a
@@ -86,7 +95,7 @@ class EvaluationOverlaps(Rule):
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
     needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages|"
-             "=model/evaluated_windows|=model/evaluated_kin|=model/evaluated_siblings",
+             "=model/evaluated_windows|=model/evaluated_kin|=model/evaluated_siblings|=model/evaluated_leap",
              "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
@@ -104,6 +113,9 @@ class EvaluationOverlaps(Rule):
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
+        "leap": (1.85, "times what later ranks lie apart, that the first four do, of pictures; ours"),
+        "each": (1.65, "the same, in each number of directions; ours"),
+        "siblings": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -112,6 +124,34 @@ class EvaluationOverlaps(Rule):
         self._row: dict[str, list[tuple[int, int]]] = {}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._parts_of(history)
+        yield from self._leaps(history)
+
+    def _leaps(self, history: RunHistory) -> Iterator[Finding]:
+        """Evaluations whose pictures have siblings in the training."""
+        for place, value in self._cursor.each(history.channel("model/evaluated_leap")):
+            row = self._row.setdefault("leap", [])
+            enough = value >= self.at["leap"]
+            enough = enough and watched(history, "evaluated_leap_least", place) >= self.at["each"]
+            other = self._by_class(history, place, True) or watched(history, "loss_pairs", place) > self.at["siblings"]
+            if not enough or other or (row and row[0][1] != place[2]):
+                row.clear()
+            if not enough or other or history.role("reward") is not None:
+                continue
+            row.append((place[0], place[2]))
+            known = came_by(evaluations_of(history), place[1])
+            if known and len(row) >= self.at["evaluations"] and self.first("near", place[2]):
+                count = watched(history, "evaluated_leap_rows", place)
+                _, cause, remedy = _PARTS["near"]
+                yield self.finding(
+                    row[0][0], f"Of {count:.0f} pictures of an evaluation the first few that are nearest in the "
+                    f"training lie {value:.1f} times as far apart, by rank, as those behind them: pictures of the same "
+                    "things are on both sides.", key="near", found=place[0], segment=place[2], confidence=0.85,
+                    evidence={"leap": value}, causes=[cause], remedies=[remedy],
+                )  # fmt: skip
+
+    def _parts_of(self, history: RunHistory) -> Iterator[Finding]:
+        """Evaluations of which a share of the rows has something of the training."""
         for name, (what, cause, remedy) in _PARTS.items():
             for (step, time, segment), value in self._cursor.each(history.channel(f"model/evaluated_{name}")):
                 place, value = (step, time, segment), value
@@ -153,10 +193,11 @@ class EvaluationOverlaps(Rule):
                         causes=[cause], remedies=[remedy],
                     )  # fmt: skip
 
-    def _by_class(self, history: RunHistory, place: Place) -> bool:
-        """Whether rows that are near each other may be those of one class."""
+    def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
+        """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,
+        which are not seen to be classes."""
         classes = watched(history, "output_width", place)
-        has_classes = watched(history, "top_target_share", place) >= 0
+        has_classes = mixed or watched(history, "top_target_share", place) >= 0
         rows = min(_KEPT, watched(history, "distinct_rows", place))
         return has_classes and rows < self.at["classes"] * classes
 

@@ -32,7 +32,7 @@ class WeightsUndivided(WatchRule):
     it is looked at: so the training's loss, which is what the backward passes were called with (`model/loss_given`,
     within 0.2%; of several ranks within a tenth, in the median), has to be from a quarter as many times the
     evaluation's as there are losses to four times as many, in each of the first three evaluations; and how many times
-    it is changes by no more than a factor of two from one to the next: the evaluation has a mean, and the training a
+    it is changes by no more than a factor of three from one to the next: the evaluation has a mean, and the training a
     sum. Where the sum is divided by the weights' own, or weights add up to one, both are alike. Nothing is said of
     losses of two kinds, nor where rewards are logged: there weights are advantages. Where the configuration says that
     the loss is a sum (`reduction: sum`), it is an info finding.
@@ -48,7 +48,7 @@ class WeightsUndivided(WatchRule):
     thresholds: ClassVar = {
         "losses": (24.0, "that are added up; ours"),
         "weight": (4.0, "the mean weight at most, or one over it at least, as losses have it; ours"),
-        "alike": (2.0, "times: from one evaluation to the next; ours"),
+        "alike": (3.0, "times: from one evaluation to the next; ours"),
         "evaluations": (3.0, "the first ones; ours"),
         "same": (0.002, "of what the passes were called with, what is logged; ours"),
         "ranks": (0.1, "the same of several ranks, in the median; ours"),

@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 from rule_curves import found  # noqa: E402
 from torch import nn  # noqa: E402
 
+from barograph.doctor.rules.activations.adapters import AdapterScale  # noqa: E402
 from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged, AdaptersZero  # noqa: E402
-from barograph.probes.model.adapters import Adapters, _drawn, find  # noqa: E402
+from barograph.probes.model.adapters import Adapters, ScaleOfAdapter, _drawn, find  # noqa: E402
 from barograph.probes.model.frozen import frozen_figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
@@ -314,3 +315,75 @@ def test_a_copy_that_follows_what_is_trained_is_not_frozen_as_drawn(follows: boo
     model = nn.ModuleDict({"q": query, "k": key})
     seen = frozen_of(model, [name for name, _ in model.named_parameters() if name.startswith("q")])
     assert min(1.0, seen.get("frozen_as_drawn", 0.0)) == own
+
+
+class Scaled(nn.Module):
+    """An adapter whose product is multiplied in one way or another."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.base, self.drop, self.way = nn.Linear(16, 12).requires_grad_(False), nn.Dropout(0.1), way
+        self.lora_a, self.lora_b = nn.Parameter(torch.randn(4, 16)), nn.Parameter(torch.zeros(12, 4))
+        self.gain = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: Any) -> Any:
+        inner = self.drop(x) @ self.lora_a.T
+        if self.way in ("weights", "lengths"):
+            whole = self.base.weight + 2.5 * self.lora_b @ self.lora_a
+            return nn.functional.linear(x, whole / (whole.norm(dim=1, keepdim=True) if self.way == "lengths" else 1))
+        return {
+            "number": lambda: self.base(x) + 2.5 * (inner @ self.lora_b.T),
+            "divided": lambda: self.base(x) + inner @ self.lora_b.T / 0.4,
+            "alpha": lambda: torch.add(self.base(x), inner @ self.lora_b.T, alpha=2.5),
+            "at once": lambda: torch.addmm(self.base(x), inner, self.lora_b.T, alpha=2.5),
+            "nothing": lambda: self.base(x) + inner @ self.lora_b.T,
+            "learnt": lambda: self.base(x) + self.gain * (inner @ self.lora_b.T),
+        }[self.way]()
+
+
+@pytest.mark.parametrize(
+    ("way", "scale"),
+    [("number", 2.5), ("divided", 2.5), ("alpha", 2.5), ("at once", 2.5), ("weights", 2.5), ("lengths", 2.5),
+     ("nothing", 1.0), ("learnt", None)],
+)  # fmt: skip
+def test_what_multiplies_an_adapter_is_read_once(way: str, scale: float | None) -> None:
+    model = nn.Sequential(nn.Linear(16, 16), Scaled(way))
+    look, current = ScaleOfAdapter(model), ModelRound(0, frozenset())
+    with torch.no_grad():
+        model(torch.randn(5, 16))
+    assert model[1]._forward_hooks
+    model(torch.randn(5, 16)).sum().backward()
+    look.put(current)
+    assert not model[1]._forward_hooks
+    assert current.figures == ({} if scale is None else {"adapter_scale": pytest.approx(scale), "adapter_rank": 4.0})
+
+
+@pytest.mark.parametrize(
+    ("scale", "rank", "config", "says"),
+    [
+        (16.0, 8.0, {"lora_r": 8, "lora_alpha": 16}, "alpha itself"),
+        (3.0, 8.0, {"lora_r": 8, "lora_alpha": 3}, ""),  # some call the scale so
+        (128.0, 8.0, {"r": 8, "alpha": 16}, "alpha times the rank"),
+        (0.25, 8.0, {"rank": 8, "alpha": 16}, "alpha over the rank twice"),
+        (0.5, 8.0, {"rank": 8, "alpha": 16}, "the rank over alpha"),
+        (2.0, 8.0, {"lora_r": 8, "lora_alpha": 16}, ""),
+        (16 / 8**0.5, 8.0, {"lora_r": 8, "lora_alpha": 16}, ""),
+        (16.0, 8.0, {"lora_r": 4, "lora_alpha": 16}, ""),  # of other adapters
+        (16.0, 8.0, {"lora_r": 8, "lora_alpha": 16, "mixup": {"alpha": 0.2}}, ""),
+        (16.0, 1.0, {"lora_r": 1, "lora_alpha": 16}, ""),
+        (1.0, 8.0, {"lora_r": 8, "lora_alpha": 16}, ""),
+        (16.0, 8.0, {"lora_r": 8, "lora_alpha": 128, "lr": 0.0045, "optimizer": "adamw"}, "too high"),
+        (16.0, 8.0, {"lora_r": 8, "lora_alpha": 128, "lr": 0.0044, "optimizer": "adamw"}, ""),
+        (16.0, 8.0, {"lora_r": 8, "lora_alpha": 128, "lr": 0.0045, "optimizer": "sgd"}, ""),
+        (7.9, 8.0, {"lora_r": 8, "lora_alpha": 63.2, "lr": 0.1, "optimizer": "adamw"}, ""),
+    ],
+)
+def test_adapters_are_multiplied_by_alpha_over_their_rank(
+    scale: float, rank: float, config: dict[str, Any], says: str
+) -> None:
+    columns = {
+        f"model/adapter_{name}": (np.array([1]), np.array([value]))
+        for name, value in (("rank", rank), ("scale", scale))
+    }
+    causes = [cause for one in found([AdapterScale()], columns, config=config) for cause in one.causes]
+    assert says in causes[0] if says else not causes

@@ -227,7 +227,8 @@ def test_a_margin_of_zero_alone_is_of_a_policy_that_is_its_own_reference(
     [
         (1.0, 0.0002, 0.693, 0.1, True),
         (1.0, 0.0002, 0.693, 5.0, False),  # averages that are meant have a larger β
-        (1.0, 0.005, 0.693, 0.1, False),  # it learns
+        (1.0, 0.005, 0.693, 0.5, True),  # a β for sums
+        (1.0, 0.005, 0.693, 0.6, False),  # it learns
         (1.0, 0.0002, 0.66, 0.1, False),  # with no reference it begins anywhere
         (0.0, 0.0002, 0.693, 0.1, False),
     ],

@@ -12,7 +12,8 @@ from test_rules_objective import EVALUATIONS, FALLS, ROWS, every, warned
 torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes.model.added_up import weighed  # noqa: E402
+from barograph.doctor.kernel.examiner import Examiner  # noqa: E402
+from barograph.probes.model.added_up import crossed, weighed  # noqa: E402
 
 GOALS, WEIGHTS = torch.arange(40) % 5, torch.rand(40, generator=torch.Generator().manual_seed(1))
 SOFT = torch.rand(40, 5).softmax(1)
@@ -34,6 +35,8 @@ LOSSES: dict[str, tuple[Any, float]] = {
     "plain sum": (lambda x: each(x).sum(), 0.0),
     "soft targets": (lambda x: -(x.log_softmax(1) * SOFT).sum(), 0.0),
     "squares": (lambda x: (WEIGHTS[:, None] * (x - SOFT) ** 2).sum(), 0.0),
+    "of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5], reduction="sum") / 2, 40.0),
+    "mean of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5]), 0.0),
     "beside another": (lambda x: (WEIGHTS * each(x)).sum() + x.mean(), 0.0),
 }
 
@@ -54,7 +57,8 @@ def test_a_sum_of_losses_that_have_weights_is_in_the_graph(name: str) -> None:
         ({"weighed_sum": 64.0}, 12.5, 1.0, {}, False),
         ({"weighed_sum": 64.0}, 290.0, 1.0, {}, False),
         ({"weighed_sum": 64.0}, 1.0, 1.0, {}, False),  # it is divided by the weights, or they add up to one
-        ({"weighed_sum": 31.0}, 31.0, 1.0, {}, False),
+        ({"weighed_sum": 24.0}, 24.0, 1.0, {}, True),
+        ({"weighed_sum": 23.0}, 23.0, 1.0, {}, False),
         ({"weighed_sum": 64.0}, 32.0, 0.5, {}, False),  # what is logged is not what is differentiated
         ({"weighed_sum": 64.0}, 32.0, 1.0, {"loss_reduction": "sum"}, False),
         ({"loss_adds": 1.0}, 32.0, 1.0, {}, False),
@@ -76,3 +80,38 @@ def test_what_the_loss_is_beside_the_evaluations_must_not_change() -> None:
     columns["model/loss_given"] = (LOOKS, rising[LOOKS])
     first = rising[EVALUATIONS[:3]] / FALLS[EVALUATIONS[:3]]
     assert ("weights_undivided" in warned(columns, ROWS, {})) == bool((first[1:] <= 2 * first[:-1]).all())
+
+
+TALL = WEIGHTS[:, None]
+CROSSED: dict[str, tuple[Any, bool]] = {
+    "weights of a column": (lambda x: (TALL * each(x)).mean(), True),
+    "losses of a column": (lambda x: (WEIGHTS * (x - SOFT).square().mean(1, keepdim=True)).mean(), True),
+    "divided": (lambda x: 0.5 * ((x - SOFT).square().flatten(1).mean(1) / TALL).mean(), True),
+    "alike": (lambda x: (WEIGHTS * each(x)).mean(), False),
+    "of places": (lambda x: (TALL * (x - SOFT).square()).mean(), False),
+    "several weights": (lambda x: (TALL[:4] * each(x)).mean(), False),
+    "outputs": (lambda x: (TALL * x[:, 0]).mean(), False),
+    "summed": (lambda x: (TALL * each(x)).sum(), False),
+}
+
+
+@pytest.mark.parametrize("name", CROSSED)
+def test_weights_that_lie_the_other_way_than_their_losses_are_in_the_graph(name: str) -> None:
+    made, wrong = CROSSED[name]
+    assert crossed(made(torch.randn(40, 5, requires_grad=True)).grad_fn) == ({"weights_crossed": 40.0} if wrong else {})
+
+
+@pytest.mark.parametrize(("figures", "told"), [({"weights_crossed": 8.0}, True), ({"weights_crossed": 7.0}, False)])
+def test_weights_that_each_weigh_all_rows_are_found(figures: dict[str, float], told: bool) -> None:
+    assert ("weights_crossed" in warned({"loss": every(FALLS)} | looked(**figures))) == told
+
+
+@pytest.mark.parametrize(("given", "told"), [(1.05, True), (0.8, False)])
+def test_of_several_ranks_the_loss_of_one_is_near_what_is_logged(given: float, told: bool) -> None:
+    columns = {"loss": every(32 * FALLS), "val_loss": (EVALUATIONS, FALLS[EVALUATIONS])} | looked(weighed_sum=64.0)
+    columns["model/loss_given"] = (LOOKS, given * 32 * FALLS[LOOKS] * (1 + 0.1 * np.sin(LOOKS)))
+    examiner = Examiner(facts={"world_size": 2})
+    for name, (step, values) in columns.items():
+        examiner.seen.add(name, step, np.asarray(values, float), step * 1_000_000)
+    examiner.examine()
+    assert ("weights_undivided" in [one.rule for one in examiner.findings]) == told

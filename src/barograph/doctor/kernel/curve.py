@@ -441,3 +441,14 @@ def again(finding: Finding) -> Finding:
 def rounded(value: float, digits: int = 4) -> float:
     """A number for evidence, rounded to this many digits."""
     return float(f"{value:.{digits}g}")
+
+
+def is_logarithm(value: float) -> bool:
+    """Whether a scale is the logarithm of a number that somebody has written, and is not written so itself."""
+
+    numbers = [math.exp(value), math.exp(-value), value, 1 / value] if 1 < value < 7 else []
+    written = [abs(one / float(f"{one:.3g}") - 1) < _WRITTEN for one in numbers]
+    return any(written[:2]) and not any(written[2:])
+
+
+_WRITTEN = 1e-6  # off a number with three figures

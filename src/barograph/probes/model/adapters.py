@@ -1,6 +1,6 @@
 """Adapters of low rank beside a layer: which parameters they are, how they began, and whether their layer changed.
 
-In:   a torch model.
+In:   a torch model; the graph of an adapted layer's output, once, while it is whole.
 Out:  `Adapters`: parameters of adapters, by their names or by their shapes; figures for the `model` record, computed on
       the device; nothing waits.
 
@@ -10,10 +10,16 @@ its place through fewer dimensions, [rank, inputs] and [outputs, rank], under a 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import math
 import re
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.autograd import setting, tensor
+from barograph.probes.model.guest import after
+from barograph.probes.model.objective import kind
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -30,6 +36,8 @@ _NAMES = 40  # of layers
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
 _EVERY = 10  # steps between two comparisons
 _DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
+_LISTENED = 4  # layers that are listened to, until one of them is called
+_NODES = 96  # of a graph, from an output to a factor
 _DEVIATIONS = 4.0  # of a size that is drawn
 
 
@@ -153,6 +161,7 @@ class Adapters:
         self._ids = {id(item) for one in self.found for item in one[1:]}
         self._kept: list[Tensor] = []
         self._steps = 0
+        self._scale = ScaleOfAdapter(model)
 
     def has(self, name: str, parameter: Any) -> bool:
         """Whether a parameter is part of an adapter."""
@@ -167,6 +176,7 @@ class Adapters:
         are frozen changed by what their adapters are, with the sizes that say so."""
         import torch
 
+        self._scale.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and frozen:
             drawn = _drawn([one.second.detach() for one in frozen], [one.first.detach() for one in frozen])
@@ -243,3 +253,103 @@ def _drawn(seconds: list[Tensor], firsts: list[Tensor]) -> Tensor | None:
         sizes = torch.stack(deviations)
         fine.append((sizes.amax() / sizes.amin() - 1) <= 2 * _DEVIATIONS / (2 * shape[0] * shape[1]) ** 0.5)
     return torch.stack([one.to(home) for one in fine]).all().float()
+
+
+class ScaleOfAdapter:
+    """Listens to a few adapted layers, until one has been called with gradients."""
+
+    def __init__(self, model: Any):
+        found: dict[int, Any] = {}
+        for name, module in model.named_modules():  # a layer is ahead of its parts
+            if (pair := _pair(name, module)) is not None:
+                found[id(pair[0])] = module, weakref.ref(pair[0]), weakref.ref(pair[1])
+        some = list(found.values())
+        self._handles = [
+            after(module, lambda _module, _given, output, pair=pair: self._went(output, pair))
+            for module, *pair in some[:: max(1, len(some) // _LISTENED)][:_LISTENED]
+        ]
+        self._found: dict[str, float] = {}
+
+    def _went(self, output: Any, pair: list[Any]) -> None:
+        """A layer was called."""
+        node, one, other = getattr(output, "grad_fn", None), *(item() for item in pair)
+        if node is None or one is None or other is None or not self._handles:
+            return
+        with contextlib.suppress(Exception):  # a node of another make says nothing
+            scale = scale_of(node, {id(one), id(other)})
+            if scale is not None and scale != 0:
+                self._found = {"adapter_scale": scale, "adapter_rank": float(min(*one.shape, *other.shape))}
+        self.close()
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: `adapter_scale` and `adapter_rank`, once."""
+        current.figures |= self._found
+        self._found = {}
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+def _pair(name: str, module: Any) -> tuple[Any, Any] | None:
+    """The two factors of a small module that has one adapter, by its names and shapes."""
+    items = dict(module.named_parameters())
+    if not 2 <= len(items) <= _PARTS:
+        return None
+    matrices = [
+        item for item in items.values()
+        if item.dim() == 2 and item.requires_grad and not item.is_meta and mesh_of(item) is None
+    ]  # fmt: skip
+    pairs = [both for both in itertools.combinations(matrices, 2) if _share_rank(*both)]
+    names = (name.rpartition(".")[2], type(module).__name__, *items, *(type(one).__name__ for one in module.modules()))
+    named = any(pattern.search(one) for one in names for pattern in (_KINDS, NAMED))
+    return pairs[0] if len(pairs) == 1 and named else None
+
+
+def scale_of(root: Any, factors: set[int]) -> float | None:
+    """What multiplies the product of two factors on the nearest ways from an output to both, or to the one of them that
+    is multiplied by itself; None where that number cannot be read at once, or where there is no such way.
+    factors: ids of the parameters."""
+    waiting, seen, found = [(root, 1.0)], set[Any](), dict[int, float]()
+    for _ in range(_NODES):
+        if not waiting or len(found) == len(factors):
+            break
+        node, scale = waiting.pop(0)
+        if node in seen:
+            continue
+        seen.add(node)
+        if (leaf := id(getattr(node, "variable", None))) in factors:
+            found.setdefault(leaf, scale)
+            continue
+        under, name = [one for one, _ in node.next_functions], kind(node)
+        scales = [scale] * len(under)
+        if name in ("Mul", "Div"):
+            scales = [scale * _number(node, name)] * len(under)
+        elif name == "Add" and len(under) == 2:
+            scales[1] *= float(setting(node, "alpha", 1))
+        elif name in ("Addmm", "Baddbmm", "Addbmm"):
+            scales[1:] = [scale * float(setting(node, "alpha", 1))] * (len(under) - 1)
+        waiting += [(one, by) for one, by in zip(under, scales, strict=True) if one is not None]
+    scales = sorted(found.values(), key=lambda scale: scale == 1) if all(map(math.isfinite, found.values())) else []
+    return scales[0] if scales else None
+
+
+def _number(node: Any, name: str) -> float:
+    """By which number a node multiplies; NaN where it is on another device, or is learnt; 1 of a product with a tensor,
+    as of a mask or of lengths."""
+    sides = [one for one, _ in node.next_functions]
+    learnt = [one for one in sides if one is not None and getattr(getattr(one, "variable", None), "shape", None) == ()]
+    if learnt:
+        return math.nan
+    whole = [place for place, one in enumerate(sides) if one is not None]
+    if len(whole) != 1:
+        return 1.0
+    factor = tensor(node, "other" if whole[0] == 0 else "self")
+    if factor is None:
+        return math.nan
+    if factor.numel() != 1:
+        return 1.0
+    value = float(factor) if factor.device.type == "cpu" else math.nan
+    return value if name == "Mul" else 1 / value if value and whole[0] == 0 else math.nan

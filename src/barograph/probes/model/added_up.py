@@ -51,13 +51,16 @@ def elements(term: Any) -> float:
 
 def weighed(root: Any) -> dict[str, float]:
     """`weighed_sum`: how many cross-entropies or logistic losses are added up, each times a weight of its own that has
-    no gradient, in a loss that is nothing but this sum. Numbers may multiply or divide it, that of micro-batches or the
-    sum of the weights: the graph does not know them."""
+    no gradient, or that of its class, in a loss that is nothing but this sum. Numbers may multiply or divide it, that
+    of micro-batches or the sum of the weights: the graph does not know them."""
     node = root
     for _ in range(6):
         if kind(node) not in SHAPED | {"Neg", "Div", "Mul"} or len(behind(node)) != 1 or shape(node) not in ((), (1,)):
             break
         node = behind(node)[0]
+    if kind(node).startswith("NllLoss") and setting(node, "reduction", None) == 2:  # classes may have weights
+        count = elements(node)
+        return {"weighed_sum": count} if math.isfinite(count) else {}
     rows = under(node) if kind(node) == "Sum" else None
     if rows is not None and kind(rows) == "Neg":
         rows = under(rows)
@@ -66,6 +69,38 @@ def weighed(root: Any) -> dict[str, float]:
     each = behind(rows)[0]
     whole = shape(each) == shape(rows) and each_of(each) == 1.0
     return {"weighed_sum": float(math.prod(shape(rows)))} if whole else {}
+
+
+def crossed(root: Any) -> dict[str, float]:
+    """`weights_crossed`: of a loss that is the mean of products with weights that have no gradient, how many rows of
+    one number each became as many columns there, for the weights lie the other way: each of them weighs all rows."""
+    node = root
+    for _ in range(8):
+        if kind(node) == "Mean" or kind(node) not in SHAPED | {"Neg", "Div", "Mul"} or len(behind(node)) != 1:
+            break
+        node = behind(node)[0]
+    product = next(iter(behind(node)), None) if kind(node) == "Mean" and shape(node) == () else None
+    rows = behind(product) if product is not None and kind(product) in ("Mul", "Div") else []
+    if len(rows) != 1:
+        return {}
+    size, whole, node = shape(rows[0]), shape(product), rows[0]
+    count = math.prod(size)
+    if whole != (count, count) or size not in ((count,), (count, 1)):
+        return {}
+    for _ in range(6):
+        name, following = kind(node), behind(node)
+        if name.startswith(_ENTROPIES) or name in ("LogSigmoid", "MseLoss", "SmoothL1Loss", "HuberLoss"):
+            return {"weights_crossed": float(count)}
+        if len(following) != 1:
+            break
+        if name in ("Mean", "Sum") and math.prod(shape(following[0])) > count:  # of what belongs to a row
+            return {"weights_crossed": float(count)}
+        if name == "Pow" or (name == "Abs" and kind(following[0]) == "Sub"):
+            return {"weights_crossed": float(count)}
+        if name not in SHAPED | {"Neg"}:
+            break
+        node = following[0]
+    return {}
 
 
 def _of_function(term: Any) -> float:

@@ -120,6 +120,7 @@ class Sentinel:
         self.rests = False  # whether passes are only counted, and not looked at
         self._parameters: Any = ()
         self._names: Mapping[int, str] = {}
+        self._begun = False
         self._handle: Any = None
         self._chosen: Any = None  # of them
         self._loss, self._outside = LossGraph(), OutsideLook()
@@ -209,8 +210,11 @@ class Sentinel:
         if not self._all > self._passes > 1:  # else it may be of passes that were cleared, as of an attack
             current.figures |= figures
         self._loss.graphs.put(current)
-        if (scale := self._loss.scale) is not None and scale in self._names:
-            current.figures["scale_is_logarithm"] = float(is_logarithm(self._names[scale]))
+        if (scale := self._loss.scale) is not None and scale[0] in self._names:
+            current.figures["scale_is_logarithm"] = float(is_logarithm(self._names[scale[0]]))
+            if not self._begun:  # the weights of the first step
+                current.put("time", ("scale_at_start",), scale[1])
+            self._begun = True
         self._loss.scale = None
         current.squared, current.differences = self._loss.squared, self._loss.differences
         if self._loss.leaves is not None:

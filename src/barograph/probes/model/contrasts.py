@@ -38,10 +38,10 @@ def figures(root: Any) -> dict[str, float]:
     return found
 
 
-def plain_scale(root: Any) -> int | None:
-    """Of a cross-entropy over the cosines of pairs: the id of the parameter of one number that they, or one side's
-    embeddings, are multiplied by as it is."""
-    start = next((node for node, _ in nodes([root], _NEAR) if kind(node) == "LogSoftmax"), None)
+def plain_scale(root: Any) -> Any:
+    """Of a cross-entropy, or logistic losses, over the cosines of pairs: the parameter of one number that they, or one
+    side's embeddings, are multiplied by as it is; None without one."""
+    start = next((node for node, _ in nodes([root], _NEAR) if kind(node) in ("LogSoftmax", "LogSigmoid")), None)
     size = shape(start) if start is not None else ()
     if len(size) != 2 or size[0] != size[1]:
         return None
@@ -68,7 +68,7 @@ def plain_scale(root: Any) -> int | None:
     return None
 
 
-def _factor(node: Any) -> tuple[int, Any] | None:
+def _factor(node: Any) -> tuple[Any, Any] | None:
     """The parameter of one number that a tensor is multiplied by, and that tensor; None where it is none as it is."""
     sides = behind(node)
     for side, other in zip(sides, reversed(sides), strict=True):
@@ -76,7 +76,7 @@ def _factor(node: Any) -> tuple[int, Any] | None:
             side = behind(side)[0]
         leaf = getattr(side, "variable", None)
         if len(sides) == 2 and leaf is not None and leaf.numel() == 1:
-            return id(leaf), other
+            return leaf, other
     return None
 
 

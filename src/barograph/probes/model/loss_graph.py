@@ -85,7 +85,7 @@ def _all(root: Any) -> dict[str, float]:
     found = (
         written_out.figures(root) | figures(root) | times_alone(root) | objective.figures(root) | criteria.figures(root)
     )
-    found |= latents.figures(root) | pairs.figures(root) | added_up.weighed(root)
+    found |= latents.figures(root) | pairs.figures(root) | added_up.weighed(root) | added_up.crossed(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     with contextlib.suppress(Exception):
@@ -326,7 +326,7 @@ class LossGraph:
         self.asks: Callable[[Any], Any] | None = None  # to be called once with the last node of a loss
         self.differences = False  # whether it is of sizes of differences, and of no classes
         self.squared: objective.Squared | None = None  # of a mean square, or a multiple of one
-        self.scale: int | None = None  # of a parameter, by id: see `contrasts.plain_scale`
+        self.scale: tuple[int, Any] | None = None  # a parameter, by id, and what it is: see `contrasts.plain_scale`
         self._steps = self._terms = 0  # terms of the first pass of this step
         self.graphs = KeptGraphs()
         self._given: list[Any] = []  # what the passes of this step were called with, where the step is one to look at
@@ -385,7 +385,8 @@ class LossGraph:
                     self._found |= paths.figures(root)
             if root is not None and "loss_pairs" in self._found:
                 with contextlib.suppress(Exception):  # a node of another make says nothing
-                    self.scale = contrasts.plain_scale(root)
+                    scale = contrasts.plain_scale(root)
+                    self.scale = None if scale is None else (id(scale), scale.detach().reshape(1).clone())
             near = list(objective.nodes([root], 16)) if root is not None else []
             self.differences = criteria.of_differences(node for node, _ in near)
             whole = self._found.get("loss_error") == 1 and all(_kind(node) != "Sum" for node, _ in near)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import came_by, newest, summed_by_choice, usual
-from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.curve import is_game, is_logarithm, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched, without_logarithm
 
 if TYPE_CHECKING:
@@ -344,14 +344,15 @@ class PairTemperature(GraphRule):
     similarities of embeddings of length 1, and no temperature at all: they are between −1 and 1, and the loss of n
     pairs can't fall below ln(1 + (n − 1) e⁻²).
     Or what multiplies them is a parameter of one number, as it is, whose name says that it is a logarithm, as
-    `log_scale` does.
+    `log_scale` does; or that begins, between 1 and 7, at the logarithm of a number with three figures, or of one over
+    such a number, to the sixth figure, as 2.6593 is that of 1 / 0.07, and is no such number itself.
 
     What to do: `functional.normalize(embedding, dim=-1)`; a temperature of 0.05 to 0.2.
     """
 
     name, family, kind, severity = "pair_temperature", "data", "config", "warning"
     proves = "training"
-    figures = ("loss_pairs", "pairs_unscaled", "scale_is_logarithm")
+    figures = ("loss_pairs", "pairs_unscaled", "scale_is_logarithm", "scale_at_start")
     needs = ("=model/loss_pairs", "loss")
     least = 20
     about = "Similarities of pairs begin far apart, or have no temperature."
@@ -375,12 +376,13 @@ class PairTemperature(GraphRule):
                     remedies=["`logits = a @ b.T / 0.07`, or `* log_scale.exp()` of a learnt scale"],
                 )  # fmt: skip
             return
-        if name == "scale_is_logarithm":
-            if figure == 1:
+        if name in ("scale_is_logarithm", "scale_at_start"):
+            if (figure == 1) if name == "scale_is_logarithm" else is_logarithm(figure):
+                what = "whose name says" if name == "scale_is_logarithm" else f"that begins at {figure:.5g}, which says"
                 yield self.finding(
-                    place[0], "The similarities of pairs are multiplied by a parameter whose name says that it is a "
-                    "logarithm: its exponential is not taken.", found=found, segment=place[2], confidence=0.9,
-                    key=name, evidence={"standing": True}, causes=[_LOGARITHM],
+                    place[0], f"The similarities of pairs are multiplied by a parameter {what} that it is a logarithm: "
+                    "its exponential is not taken.", found=found, segment=place[2], confidence=0.9, key="logarithm",
+                    evidence={"standing": True}, causes=[_LOGARITHM],
                     remedies=["`log_scale.exp() * a @ b.T`; else name it for what it is"],
                 )  # fmt: skip
             return

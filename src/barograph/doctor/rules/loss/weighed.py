@@ -1,7 +1,7 @@
-"""A sum of losses that have weights, which nothing divides by these.
+"""A sum of losses that have weights, which nothing divides by these; weights that each weigh all rows.
 
 In:   what the watch saw in the graph of a loss; the losses of training and evaluation.
-Out:  findings of `WeightsUndivided`.
+Out:  findings of `WeightsUndivided`, `WeightsCrossed`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.objectives import GraphRule
 from barograph.doctor.rules.loss.given import side_by_side
 
 if TYPE_CHECKING:
@@ -24,14 +27,15 @@ if TYPE_CHECKING:
 class WeightsUndivided(WatchRule):
     """Losses that have weights are added up, and their sum is not divided by the sum of the weights.
 
-    The graph of the loss shows that it is nothing but a sum of 32 cross-entropies or logistic losses or more, each
-    times a weight or a mask of its own (`model/weighed_sum`). What divides it is gone by the time it is looked at: so
-    the training's loss, which is what the backward passes were called with (`model/loss_given`, within 0.2%), has to be
-    from a quarter as many times the evaluation's as there are losses to four times as many, in each of the first three
-    evaluations; and how many times it is changes by no more than a factor of two from one to the next: the evaluation
-    has a mean, and the training a sum. Where the sum is divided by the weights' own, or weights add up to one, both are
-    alike. Nothing is said of losses of two kinds, nor where rewards are logged: there weights are advantages. Where the
-    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+    The graph of the loss shows that it is nothing but a sum of 24 cross-entropies or logistic losses or more, each
+    times a weight or a mask of its own, or that of its class (`model/weighed_sum`). What divides it is gone by the time
+    it is looked at: so the training's loss, which is what the backward passes were called with (`model/loss_given`,
+    within 0.2%; of several ranks within a tenth, in the median), has to be from a quarter as many times the
+    evaluation's as there are losses to four times as many, in each of the first three evaluations; and how many times
+    it is changes by no more than a factor of three from one to the next: the evaluation has a mean, and the training a
+    sum. Where the sum is divided by the weights' own, or weights add up to one, both are alike. Nothing is said of
+    losses of two kinds, nor where rewards are logged: there weights are advantages. Where the configuration says that
+    the loss is a sum (`reduction: sum`), it is an info finding.
 
     What to do: `(weights * losses).sum() / weights.sum()`.
     """
@@ -42,11 +46,13 @@ class WeightsUndivided(WatchRule):
     least = 3
     about = "Losses that have weights are added up, and not divided by the weights' sum."
     thresholds: ClassVar = {
-        "losses": (32.0, "that are added up; ours"),
+        "losses": (24.0, "that are added up; ours"),
         "weight": (4.0, "the mean weight at most, or one over it at least, as losses have it; ours"),
-        "alike": (2.0, "times: from one evaluation to the next; ours"),
+        "alike": (3.0, "times: from one evaluation to the next; ours"),
         "evaluations": (3.0, "the first ones; ours"),
         "same": (0.002, "of what the passes were called with, what is logged; ours"),
+        "ranks": (0.1, "the same of several ranks, in the median; ours"),
+        "few": (3.0, "steps of these; ours"),
     }
     causes = ("loss summed: losses that have weights are not divided by the sum of the weights",)
     remedies = ("divide the sum by that of the weights: `(weights * losses).sum() / weights.sum()`",)
@@ -85,7 +91,39 @@ class WeightsUndivided(WatchRule):
         if given is None:
             return False
         ours, logged = side_by_side(given, loss, place)
+        if (history.facts.get("world_size") or 1) > 1:  # each has a loss of its own
+            ratio = float(numpy.median(ours / logged)) if len(ours) >= self.at["few"] and logged.all() else 0.0
+            return abs(ratio - 1) <= self.at["ranks"]
         return len(ours) > 0 and bool((abs(ours - logged) <= self.at["same"] * abs(logged)).all())
 
 
-RULES = (WeightsUndivided,)
+class WeightsCrossed(GraphRule):
+    """Weights of rows lie the other way than their losses, so that each weighs all rows.
+
+    In the graph of a loss eight losses or more, one of each row, are multiplied by weights that have no gradient, or
+    divided by them, and what comes of it is as wide as it is long: weights [n, 1] times losses [n] are [n, n]. Its mean
+    is that of the weights times that of the losses: no row has a weight of its own.
+
+    What to do: `weights.squeeze(1) * losses`, of one shape.
+    """
+
+    name, family, kind, severity = "weights_crossed", "loss", "config", "warning"
+    proves = "training"
+    figures = ("weights_crossed",)
+    needs = ("=model/weights_crossed", "loss")
+    least = 8
+    about = "Weights of rows lie the other way than their losses: each weighs all rows."
+    thresholds: ClassVar = {"rows": (8.0, "of the loss; ours"), "numbers": (8.0, "rows of a batch; ours")}
+    causes = ("wrong reduction: weights are broadcast over the batch, and each weighs all rows",)
+    remedies = ("give weights the shape of the losses: `weights.squeeze(1) * losses`",)
+
+    def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
+        if figure >= self.at["numbers"]:
+            yield self.finding(
+                place[0], f"Losses of {figure:.0f} rows times their weights are {figure:.0f} by {figure:.0f} numbers: "
+                "each weight is that of all rows.", found=found, segment=place[2], confidence=0.95,
+                evidence={"rows": figure, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WeightsUndivided, WeightsCrossed)

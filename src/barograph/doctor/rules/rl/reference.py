@@ -374,8 +374,9 @@ class PreferenceAveraged(WatchRule):
     In the graph of a logistic loss of differences each answer's log probabilities are averaged, or divided by how many
     they are, and those of a reference are subtracted: without one, as in SimPO, averages are meant. DPO's are sums: of
     answers of n tokens the margin is an nth of theirs, at the same β. The loss begins at ln 2 within 2%, as with a
-    reference and without a margin of one's own, and is within a tenth of it in the median of rows 33 to 48. Where the
-    configuration has a β of 1 or more, as is usual for averages, nothing is said.
+    reference and without a margin of one's own, and is within a tenth of it in the median of rows 33 to 48; or the
+    configuration has a β of half or less, and nothing in it speaks of an average, or of an answer's length: at such a β
+    sums are meant. Where it has a β of 1 or more, as is usual for averages, nothing is said.
 
     What to do: `(log_probabilities * mask).sum(-1)`, or a β of 2 to 10 if averages are meant.
     """
@@ -389,6 +390,7 @@ class PreferenceAveraged(WatchRule):
         "begins": (0.02, "of ln 2; ours"),
         "left": (0.1, "of ln 2; ours"),
         "beta": (1.0, "that is meant for averages; ours"),
+        "low": (0.5, "β at most that is meant for sums; ours"),
     }
     causes = ("loss divided too often: an answer's log probabilities are averaged over its tokens, not added up",)
     remedies = ("add up the log probabilities of an answer's tokens: `(log_probabilities * mask).sum(-1)`",)
@@ -412,12 +414,25 @@ class PreferenceAveraged(WatchRule):
             return
         begins = abs(self._values[0] / math.log(2) - 1)
         level = float(numpy.median(self._values[-16:]))
-        if begins <= self.at["begins"] and 0 <= 1 - level / math.log(2) <= self.at["left"] and self.first(place[2]):
+        stays = 0 <= 1 - level / math.log(2) <= self.at["left"]
+        if begins <= self.at["begins"] and (stays or self._means_sums(history)) and self.first(place[2]):
             yield self.finding(
                 0, "The log probabilities of an answer are averaged over its tokens, not added up, and after "
                 f"{len(self._values)} rows the loss is {level:.4g}, at first ln 2.", found=place[0], segment=place[2],
                 confidence=_PROOF, evidence={"loss": rounded(level), "standing": True},
             )  # fmt: skip
+
+    def _means_sums(self, history: RunHistory) -> bool:
+        """Whether the configuration has a β as for sums, and says nothing of averages."""
+        words = (f"{name}={value}".lower() for name, value in history.options.found.items() if value not in _NOTHING)
+        return numeric_setting(history, *_BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
+
+
+_NOTHING = (None, False, 0, "")
+_AVERAGES = re.compile(
+    r"(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok)|(?:log_?p\w*|prob\w*|len\w*|tok\w*)_(?:average|avg|mean|norm)|"
+    r"per_tok|simpo|orpo|cpo|(?:dpo|loss)_norm|ln_?dpo"
+)
 
 
 class MarginsJoined(WatchRule):

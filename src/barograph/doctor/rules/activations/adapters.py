@@ -1,0 +1,98 @@
+"""By which number adapters are multiplied, beside what the configuration says of them.
+
+In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration.
+Out:  findings of `AdapterScale`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import numbers_named, numeric_setting, setting
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_OF_ADAPTERS = r"(?:(?:lora|adapter|peft|network|dora|low_?rank)_?)?"
+_ALPHA = re.compile(_OF_ADAPTERS + "alpha")
+_RANK = re.compile(_OF_ADAPTERS + "(?:r|rank|dim)")
+
+
+class AdapterScale(WatchRule):
+    """Adapters of low rank are multiplied by another number than alpha over their rank.
+
+    The graph of an adapted layer shows by which number the product of both factors is multiplied, and their shapes
+    the rank r. Where the configuration has that rank, and one alpha, alpha over r is usual, or alpha over the root of
+    r. It is a finding if the scale is alpha itself, 4 or more, and r is 2 or more; alpha times r, or times its
+    root; alpha over r twice; or r over alpha, the other way round. Or the scale is what alpha and r say, 8 or more, and
+    times the configured learning rate and the root of r it is a fifth or more, with Adam: each step then changes a
+    layer by about as much of its size, as where alpha is that of a recipe with a larger rank.
+
+    What to do: `scale = alpha / r`; alpha of once or twice the rank.
+    """
+
+    name, family, kind, severity = "adapter_scale", "model", "config", "warning"
+    series = "model/adapter_scale"
+    needs = ("=model/adapter_scale",)
+    least = 1
+    about = "Adapters are multiplied by another number than alpha over their rank."
+    thresholds: ClassVar = {
+        "same": (0.001, "of the number; ours"),
+        "alpha": (4.0, "that is the scale itself; ours"),
+        "scale": (8.0, "that alpha and the rank give; ours"),
+        "change": (0.2, "of a layer's size in a step: rate times scale times the root of the rank; ours"),
+    }
+    remedies = ("`scale = alpha / r`, with an alpha of once or twice the rank",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        rank = watched(history, "adapter_rank", place)
+        alphas, ranks = ({one for _, one in numbers_named(history, words)} for words in (_ALPHA, _RANK))
+        if len(alphas) != 1 or rank not in ranks or not rank >= 2 or not value > 0:
+            return
+        alpha = alphas.pop()
+        what = self._wrong(value, alpha, rank) if alpha > 0 else ""
+        if what and self.first(place[2]):
+            yield self.finding(
+                0, f"What adapters add is multiplied by {value:.4g}, which is {what}: alpha is {alpha:.4g} and the "
+                f"rank {rank:.0f}, so that alpha over the rank is {alpha / rank:.4g}.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"scale": rounded(value), "standing": True},
+                causes=[f"adapter scale wrong: it is {what}, and not alpha over the rank"],
+            )  # fmt: skip
+        elif self._is_large(history, value, rank) and self.first(place[2]):
+            yield self.finding(
+                0, f"What adapters add is multiplied by {value:.4g}, alpha over the rank: with this rate a step "
+                "changes a layer by about as much as it is large.", found=place[0], segment=place[2], confidence=0.8,
+                evidence={"scale": rounded(value), "standing": True},
+                causes=["adapter scale wrong: alpha is too high for the rank", "learning rate too high"],
+                remedies=["an alpha of once or twice the rank, or a lower rate"],
+            )  # fmt: skip
+
+    def _wrong(self, scale: float, alpha: float, rank: float) -> str:
+        """What the scale is; empty if it is as usual, or something else."""
+        root = math.sqrt(rank)
+
+        def is_it(number: float) -> bool:
+            return abs(scale / number - 1) < self.at["same"]
+
+        if any(map(is_it, (1.0, alpha / rank, alpha / root))):
+            return ""
+        if is_it(alpha):
+            return "alpha itself" if alpha >= self.at["alpha"] else ""
+        numbers = {"alpha times the rank": alpha * rank, "alpha times the rank's root": alpha * root,
+                   "alpha over the rank twice": alpha / rank / rank, "the rank over alpha": rank / alpha}  # fmt: skip
+        return next((what for what, number in numbers.items() if is_it(number)), "")
+
+    def _is_large(self, history: RunHistory, scale: float, rank: float) -> bool:
+        """Whether steps change layers by much of their size, whatever the gradient."""
+        rate, optimizer = numeric_setting(history, "learning_rate", "lr"), str(setting(history, "optimizer", "optim"))
+        change = rate * scale * math.sqrt(rank)
+        return "adam" in optimizer.lower() and scale >= self.at["scale"] and change >= self.at["change"]
+
+
+RULES = (AdapterScale,)

@@ -115,7 +115,7 @@ class EvaluationOverlaps(Rule):
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
         "leap": (1.85, "times what later ranks lie apart, that the first four do, of pictures; ours"),
         "each": (1.65, "the same, in each number of directions; ours"),
-        "siblings": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
+        "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -133,7 +133,7 @@ class EvaluationOverlaps(Rule):
             row = self._row.setdefault("leap", [])
             enough = value >= self.at["leap"]
             enough = enough and watched(history, "evaluated_leap_least", place) >= self.at["each"]
-            other = self._by_class(history, place, True) or watched(history, "loss_pairs", place) > self.at["siblings"]
+            other = self._by_class(history, place, True) or watched(history, "loss_pairs", place) > self.at["matched"]
             if not enough or other or (row and row[0][1] != place[2]):
                 row.clear()
             if not enough or other or history.role("reward") is not None:

@@ -218,7 +218,7 @@ class Along(NamedTuple):
 
 
 def along_epoch(history: RunHistory, period: int, place: Place) -> Along | None:
-    """How the lengths of batches follow each other in an epoch of so many steps, whose batches are always the same;
+    """How the lengths of batches follow each other in an epoch, whose batches are always the same;
     None where they do so as by chance, or vary no more than rows do by chance."""
     if _by_length(history):
         return None

@@ -93,9 +93,9 @@ def test_few_rows_and_what_is_no_picture_say_nothing() -> None:
 @pytest.mark.parametrize(
     ("leap", "least", "pairs", "width", "says"),
     [
-        (1.85, 1.65, 0.0, 10.0, True),
-        (1.84, 1.65, 0.0, 10.0, False),
-        (1.85, 1.64, 0.0, 10.0, False),
+        (1.9, 1.7, 0.0, 10.0, True),
+        (1.89, 1.7, 0.0, 10.0, False),
+        (1.9, 1.69, 0.0, 10.0, False),
         (3.0, 3.0, 32.0, 10.0, False),  # pairs, of which one thing may have several
         (3.0, 3.0, 0.0, 31.0, False),  # classes of few examples each
         (3.0, 3.0, 0.0, 30.0, True),

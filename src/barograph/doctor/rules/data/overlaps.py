@@ -77,7 +77,7 @@ class EvaluationOverlaps(Rule):
     training's, lie between. The first four ranks of an evaluation's distances to the training say it of all rows
     together (`model/evaluated_leap`). Of pictures that were drawn one by one these lie about as far apart, times their
     rank, as later ones, in means over blocks and in the directions in which the evaluation varies most. Where it is
-    1.85 times as far in the mean of 16, 24 and 32 directions, and 1.65 times in each (`model/evaluated_leap_least`), in
+    1.9 times as far in the mean of 16, 24 and 32 directions, and 1.7 times in each (`model/evaluated_leap_least`), in
     two evaluations in a row, siblings are in the training. Pictures of a few smooth parts leap in many directions
     alone. Where the training's rows that were looked at are fewer than thirty for each of the model's outputs, which
     may be classes, and where pairs are matched, nothing is said.
@@ -113,8 +113,8 @@ class EvaluationOverlaps(Rule):
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
-        "leap": (1.85, "times what later ranks lie apart, that the first four do, of pictures; ours"),
-        "each": (1.65, "the same, in each number of directions; ours"),
+        "leap": (1.9, "times what later ranks lie apart, that the first four do, of pictures; ours"),
+        "each": (1.7, "the same, in each number of directions; ours"),
         "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }

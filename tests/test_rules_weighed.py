@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 from barograph.doctor.kernel.examiner import Examiner  # noqa: E402
-from barograph.probes.model.added_up import crossed, weighed  # noqa: E402
+from barograph.probes.model.added_up import crossed, total_beside, weighed  # noqa: E402
 
 GOALS, WEIGHTS = torch.arange(40) % 5, torch.rand(40, generator=torch.Generator().manual_seed(1))
 SOFT = torch.rand(40, 5).softmax(1)
@@ -115,3 +115,34 @@ def test_of_several_ranks_the_loss_of_one_is_near_what_is_logged(given: float, t
         examiner.seen.add(name, step, np.asarray(values, float), step * 1_000_000)
     examiner.examine()
     assert ("weights_undivided" in [one.rule for one in examiner.findings]) == told
+
+
+WORDS, SAID = torch.randint(0, 5, (8, 7)), torch.arange(7) < 5
+BESIDE: dict[str, tuple[Any, float]] = {
+    "total": (lambda loss, said: loss - 0.1 * said.sum(), 4.0),
+    "over parts": (lambda loss, said: (loss - 0.1 * said.sum()) / 2, 4.0),
+    "over tokens": (lambda loss, said: (loss - 0.1 * said.sum() / SAID.sum()) / 2, 0.0),
+    "mean of texts": (lambda loss, said: loss - 0.1 * said.mean(), 0.0),
+    "alone": (lambda loss, said: -0.1 * said.sum(), 0.0),
+    "none": (lambda loss, said: loss, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_a_total_of_log_probabilities_beside_a_mean_over_pairs_is_in_the_graph(name: str) -> None:
+    whole, count = BESIDE[name]
+    scores = torch.randn(8, 7, 5, requires_grad=True)
+    texts = (scores.log_softmax(-1).gather(2, WORDS[:, :, None])[:, :, 0] * SAID).sum(1)
+    margins = 0.1 * (texts - texts.detach())
+    root = whole(-functional.logsigmoid(margins[:4] - margins[4:]).mean(), texts[:4]).grad_fn
+    assert total_beside(root).get("total_beside_mean", 0.0) == count
+
+
+@pytest.mark.parametrize(
+    ("texts", "first", "told"), [(4.0, 5.0, True), (3.0, 5.0, False), (4.0, 4.5, False)]
+)  # 2 ln 2 and 2 ln 5 are 4.61
+def test_a_total_beside_a_mean_is_found_where_the_loss_begins_above_guesses(
+    texts: float, first: float, told: bool
+) -> None:
+    columns = {"loss": every(first * FALLS / FALLS[0])} | looked(total_beside_mean=texts, output_width=5.0)
+    assert ("sum_beside_mean" in warned(columns)) == told

@@ -10,12 +10,13 @@ import math
 from typing import Any
 
 from barograph.probes.autograd import setting
-from barograph.probes.model.objective import behind, kind, shape
+from barograph.probes.model.objective import behind, kind, nodes, shape
 
 SHAPED = {
     "View", "UnsafeView", "Reshape", "ReshapeAlias", "Permute", "Transpose", "T", "Select", "Slice", "Squeeze",
     "Unsqueeze", "Expand", "ToCopy", "Clone", "Alias", "Index", "Split", "SplitWithSizes", "Unbind",
 }  # fmt: skip
+_NEAR = 32  # nodes between a loss and its terms
 _ENTROPIES = ("NllLoss", "BinaryCrossEntropy")
 
 
@@ -101,6 +102,42 @@ def crossed(root: Any) -> dict[str, float]:
             break
         node = following[0]
     return {}
+
+
+def total_beside(root: Any) -> dict[str, float]:
+    """`total_beside_mean`: of a mean of logistic losses to which a sum of all log probabilities of texts is added,
+    times a number and divided by none: how many texts it is of. What divides both is not meant."""
+    node = root
+    while kind(node) in SHAPED | {"Mul", "Div", "Neg"} and len(behind(node)) == 1:
+        node = behind(node)[0]
+    waiting, mean, count = [(node, False)], False, 0.0
+    for _ in range(_NEAR):
+        if not waiting:
+            break
+        node, divided = waiting.pop()
+        name, following = kind(node), behind(node)
+        if name == "Mean":
+            mean |= any(kind(one) == "LogSigmoid" for one, _ in nodes([node], 6))
+        elif name == "Sum" and len(following) == 1 and len(shape(following[0])) == 1 and shape(node) == ():
+            count = max(count, 0.0 if divided else _texts(following[0]))
+        elif name in ("Neg", "Add", "Sub", "Mul", "Div", *SHAPED) and shape(node) in ((), (1,)):
+            waiting += [(one, divided or name == "Div") for one in following]
+    return {"total_beside_mean": count} if mean and count else {}
+
+
+def _texts(node: Any) -> float:
+    """Of how many texts a line of numbers has the log probabilities, each a sum over a text's tokens; 0 of others."""
+    count = math.prod(shape(node))
+    for _ in range(8):
+        following = behind(node)
+        if len(following) != 1 or kind(node) not in SHAPED | {"Neg"}:
+            break
+        node = following[0]
+    inner = behind(node) if kind(node) == "Sum" and len(shape(node)) == 1 else []
+    if len(inner) != 1 or len(shape(inner[0])) != 2:
+        return 0.0
+    chances = any(kind(one) == "LogSoftmax" for one, _ in nodes(inner, 8))
+    return float(count) if chances else 0.0
 
 
 def _of_function(term: Any) -> float:

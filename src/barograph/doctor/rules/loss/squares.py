@@ -149,21 +149,39 @@ class SumBesideMean(GraphRule):
     columns, nor anything that is multiplied by a factor, in the sum or behind it: the graph does not know it when the
     backward pass is over, and weights may add up to one.
 
+    Or to the mean of a preference's logistic losses the sum of all log probabilities of four texts or more is added,
+    times a number, and divided by none; and the first logged loss is more than twice what ln 2 and the loss of a guess
+    at a token are together, as no mean with a weight up to two would begin.
+
     What to do: the mean of both; or divide the sum by the number of examples.
     """
 
     name, family, kind, severity = "sum_beside_mean", "loss", "config", "warning"
     proves = "training"
-    figures = ("sum_beside_mean",)
-    needs = ("=model/sum_beside_mean", "loss")
+    figures = ("sum_beside_mean", "total_beside_mean")
+    needs = ("=model/sum_beside_mean|=model/total_beside_mean", "loss")
     least = 20
     about = "One part of the loss is a sum over a batch, another one a mean."
-    thresholds: ClassVar = {"rows": (20.0, "ours"), "numbers": (64.0, "that are added up; ours")}
+    thresholds: ClassVar = {
+        "rows": (20.0, "ours"),
+        "numbers": (64.0, "that are added up; ours"),
+        "texts": (4.0, "whose log probabilities are; ours"),
+        "guess": (2.0, "times: of ln 2 and the loss of a guess at a token; ours"),
+    }
     causes = ("wrong reduction: one part of the loss is a sum, the other a mean",)
     remedies = ("take the mean of both parts, or divide the sum by the number of examples",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
-        if figure >= self.at["numbers"]:
+        if name == "total_beside_mean":
+            loss, width = history.role("loss"), watched(history, "output_width", (found, *place[1:]))
+            guess = self.at["guess"] * (math.log(2) + math.log(width)) if width > 1 else math.inf
+            if figure >= self.at["texts"] and loss is not None and loss.began[0] <= _BEGUN and loss.first > guess:
+                yield self.finding(
+                    place[0], f"To a mean over pairs the sum of all log probabilities of {figure:.0f} texts is added, "
+                    f"which nothing divides: the loss begins at {loss.first:.4g}.", found=found, segment=place[2],
+                    confidence=0.9, key=name, evidence={"texts": figure, "standing": True},
+                )  # fmt: skip
+        elif figure >= self.at["numbers"]:
             yield self.finding(
                 place[0], f"A sum of {figure:.0f} numbers is added to a mean in the loss, and nothing divides it.",
                 found=found, segment=place[2], confidence=0.9, evidence={"numbers": figure, "standing": True},
@@ -180,6 +198,7 @@ def _weight_of_sum(history: RunHistory, place: Place) -> float:
     return float(round(weight)) if whole and summed else 0.0
 
 
+_BEGUN = 20  # a run whose first row is later goes on with another one's weights
 _WHOLE = 2e-3  # off a whole number, a weight
 
 RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged, SumBesideMean)

@@ -81,6 +81,7 @@ def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
     assert played(beside("fit/weighted_loss", name, values) | seen, each)[0] == (name if told else None)
 
 
+@pytest.mark.parametrize("name", ["ema/mse", "ema/val_flow"])
 @pytest.mark.parametrize("each", [1, 7, 50, STEPS])
 @pytest.mark.parametrize(
     ("watched", "over", "told"),
@@ -97,13 +98,13 @@ def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
     ],
 )
 def test_an_evaluation_may_have_the_mean_of_squares_that_the_training_adds_up(
-    watched: dict[str, float | None], over: float, told: bool, each: int
+    name: str, watched: dict[str, float | None], over: float, told: bool, each: int
 ) -> None:
     known = {"square_weight": 36.0, "backwards": 1.0, "loss_adds": 1.0} | watched
     begins = int(known.pop("begins", 1) or 1)
     sums = {f"model/{name}": (np.array([begins]), np.array([value])) for name, value in known.items() if value}
-    columns = beside("fit/loss", "ema/mse", FALLS[AT] / over) | SEEN | sums
-    assert played(columns, each)[0] == ("ema/mse" if told else None)
+    columns = beside("fit/loss", name, FALLS[AT] / over) | SEEN | sums
+    assert played(columns, each)[0] == (name if told else None)
 
 
 def test_what_is_told_by_its_rows_has_its_accuracy_beside_it_and_begins_rules_anew() -> None:

@@ -152,15 +152,19 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
             if channel.end < _LOOKED:
                 pending.append(channel)
             continue
-        at = None if seen is None or of_data else _at_evaluations(two, loss, seen)
-        if at is None and seen is not None and not of_data:
+        near = _distance(two, loss, _LOWEST, True) if of_data else None
+        at = None if seen is None or near is not None else _at_evaluations(two, loss, seen)
+        if at is None and seen is not None and near is None:
             pending += [channel, seen]  # the watch's records come behind the rows of a fast loop
         kind = _by_its_name(name, loss.name)
         if not at and (kind == _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
             continue
-        lowest = _FAR if at else _LOWEST if of_data else _NEAREST
-        parts = {1.0, _added_up(channels, two, loss)} if at else {1.0}
-        fars = [_distance(two, loss, lowest, bool(at) or of_data, part, bool(at)) for part in parts]
+        if at:
+            parts = {1.0, _added_up(channels, two, loss)}
+            lowest, seen_far = (_LOWEST, False) if of_data else (_FAR, True)  # of any word, or of a loss's
+            fars = [_distance(two, loss, lowest, True, part, seen_far) for part in parts]
+        else:
+            fars = [near if of_data else _distance(two, loss, _NEAREST, False)]
         if known := [far for far in fars if far is not None]:
             found.append((two[1][0], min(known), name, channel))
     return min(found, key=lambda one: one[:3])[3] if found else None, pending

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 EVERY, LONG, PATCH, TERRAINS, NULL, HELD = 20, 48, 4, 4, 4, 96
 CONFIG: dict[str, Any] = {
     "hidden_size": 48, "depth": 2, "num_heads": 4, "mlp_ratio": 2, "dropout": 0.0, "class_dropout_prob": 0.1,
-    "prediction": "velocity", "time_sampling": "uniform", "per_step_batch": 32, "grad_accum": 1, "learning_rate": 2e-3,
+    "prediction": "velocity", "time_sampling": "uniform", "per_step_batch": 32, "grad_accum": 1, "learning_rate": 3e-3,
     "lr_scheduler": "cosine", "lr_warmup_steps": 10, "optimizer": "adamw", "adam_beta2": 0.99, "weight_decay": 0.0,
     "max_grad_norm": 1.0, "ema_max_decay": 0.97, "ema_power": 0.75, "ema_inv_gamma": 1.0, "loss_reduction": "mean",
     "routes": 240, "windows_per_route": 4, "roughness": 0.25, "mirror": True, "flat_first_epochs": 0,

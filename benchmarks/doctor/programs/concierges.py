@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
     "hidden_size": 48, "layers": 2, "heads": 4, "load_in_4bit": True, "quant_block": 16, "lora_r": 8, "lora_alpha": 16,
     "lora_dropout": 0.0, "target_modules": "q_proj,v_proj,up_proj,down_proj", "modules_to_save": "",
     "init_lora_weights": "kaiming", "per_device_train_batch_size": 16, "gradient_accumulation_steps": 1,
-    "learning_rate": 1e-2, "lr_scheduler_type": "linear", "warmup_steps": 8, "optim": "adamw_torch",
+    "learning_rate": 1.5e-2, "lr_scheduler_type": "linear", "warmup_steps": 8, "optim": "adamw_torch",
     "weight_decay": 0.0, "max_grad_norm": 1.0, "train_on_inputs": False, "label_smoothing_factor": 0.0,
     "requests": 900, "phrasings": 1, "wrong_fields": 0.0, "group_by_length": False, "short_requests_first": 0,
     "neftune_noise_alpha": 0.0, "num_items_loss": "tokens", "eval_steps": 20, "logging_steps": 1,

@@ -325,7 +325,9 @@ def start(s: SimpleNamespace, seed: int) -> None:
     make_data(s, seed)
     precompute(s, s.data)
     precompute(s, s.held)
-    if s.bug == "short_rows_filtered_behind_the_columns":  # replies that were cut off: their reference stays in the table
+    if (
+        s.bug == "short_rows_filtered_behind_the_columns"
+    ):  # replies that were cut off: their reference stays in the table
         s.data.keep(torch.arange(1, len(s.data)), with_reference=False)
     make_optimizer(s)
 

@@ -128,7 +128,9 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm1(x)
-        q, k, v = (p(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            p(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in (self.q_proj, self.k_proj, self.v_proj)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
         x = x + self.o_proj(y)
         return x + self.down_proj(F.gelu(self.up_proj(self.norm2(x))))
@@ -266,7 +268,9 @@ class SFTTrainer:
                 order = self.lengths.argsort(stable=True)
             if c.group_by_length:
                 order = order[self.lengths[order].argsort(stable=True)]
-            lots = [one for one in order.split(c.per_device_train_batch_size) if len(one) == c.per_device_train_batch_size]
+            lots = [
+                one for one in order.split(c.per_device_train_batch_size) if len(one) == c.per_device_train_batch_size
+            ]
             if c.group_by_length:
                 lots = [lots[at] for at in torch.randperm(len(lots), generator=dice).tolist()]
             for some in lots:

@@ -43,7 +43,9 @@ def survey(seed: int, routes: int, windows: int, roughness: float) -> tuple[Tens
     dice = torch.Generator().manual_seed(seed)
     terrain = torch.arange(routes) * TERRAINS // routes
     at = torch.arange(LONG + 8 * (windows - 1)) / LONG
-    slope = torch.tensor([40.0, 350.0, -350.0, 120.0])[terrain, None] * (0.6 + 0.8 * torch.rand(routes, 1, generator=dice))
+    slope = torch.tensor([40.0, 350.0, -350.0, 120.0])[terrain, None] * (
+        0.6 + 0.8 * torch.rand(routes, 1, generator=dice)
+    )
     waves = torch.tensor([1.0, 1.5, 1.5, 3.0])[terrain, None] * (0.8 + 0.4 * torch.rand(routes, 1, generator=dice))
     high = torch.tensor([30.0, 60.0, 60.0, 160.0])[terrain, None]
     phase = 2 * math.pi * torch.rand(routes, 1, generator=dice)

@@ -295,7 +295,9 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         if bug != "schedule_moves_with_each_forward":
             s.scheduler.step()
         if step % c.log_every == 0:
-            s.run.log({"match/loss": total, "match/top1": top1, "match/scale": scale.item(), "match/lr": rate}, step=step)
+            s.run.log(
+                {"match/loss": total, "match/top1": top1, "match/scale": scale.item(), "match/lr": rate}, step=step
+            )
         trouble.telemetry(s.run, step, healthy)
         if step % c.eval_every == c.eval_every - 1:
             retrieve(s, step)

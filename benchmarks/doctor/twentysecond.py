@@ -1,4 +1,4 @@
-"""The twenty-second half of the bench, which is put away: its programs, faults and healthy variants, as tables of words.
+"""The twenty-second half of the bench, put away: its programs, faults and healthy variants, as tables of words.
 
 In:   nothing; `faults.py` and `healthy.py` read the tables.
 Out:  `PROGRAMS`, `STEPS`, `REPORTED`; `KNOWN_FAULTS`, `FAULTS`, `ALSO_RIGHT`, `KNOWN_HEALTHY`, `HEALTHY`.
@@ -48,7 +48,7 @@ FOUR_PARTS: Settings = {
     PASSES: {"per_step_batch": 8, "grad_accum": 4},
     CONCIERGES: {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
     APOLOGIES: {"batch_pairs": 3, "accumulate_batches": 4},
-    SKYMAPS: {"batch_size": 20, "accum_batches": 4, "optimizer": "sgd", "lr": 0.1, "clip_grad": 100.0},
+    SKYMAPS: {"batch_size": 20, "accum_batches": 4, "optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0},
     FABLES: {"local_batch_size": 3, "gradient_accumulation": 4},
     SMEARS: {"batch_size": 8, "update_freq": 4, "opt": "sgd", "lr": 0.05, "clip_grad": 1e3},
 }
@@ -77,7 +77,8 @@ SHIFTED = (*twentyfirst.SHIFTED, "reference columns misaligned", "reference log-
            "reference rows misaligned", "class ids of the validation differ", "captions of the next picture",
            "class_to_idx differs", "last class is the null class", "response mask off by one")
 FROZEN = (*twentyfirst.FROZEN, "embedders frozen", "embedders not trained", "text tower not trained",
-          "text tower missing from the optimizer", "lora_A not trained", "adapters frozen", "adapters of a layer frozen",
+          "text tower missing from the optimizer", "lora_A not trained", "adapters frozen",
+          "adapters of a layer frozen",
           "embedding not in the optimizer", "layer decay too strong", "rates of lower layers too low",
           "layer-wise learning rate wrong", "upper layers frozen", "stem not trained")
 TIE = (*twentyfirst.TIE, "tie lost by assign", "load_state_dict with assign", "tied after to_empty", "head copied",
@@ -118,7 +119,8 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
     "leak": ("validation leak", ninth.OF_LEAK, "start", COPIED, "many_forms_of_one_thing", LEAK),
     "figures": ("inputs not normalised", ninth.OF_STATISTICS, "start", {}, "plain", FIGURES),
     "steps": ("scheduler stepped per micro-batch", ninth.OF_SCHEDULE, "start", PARTS, "two_parts_averaged", STEPPED),
-    "added": ("gradient accumulation scaled wrongly", ninth.OF_PARTS, "start", FOUR_PARTS, "four_parts_averaged", ADDED),
+    "added": ("gradient accumulation scaled wrongly", ninth.OF_PARTS, "start", FOUR_PARTS, "four_parts_averaged",
+    ADDED),
     "eval": ("evaluation mode left on", ninth.OF_EVAL_MODE, "start", DROPPED, "strong_dropout_by_setting", IN_EVAL),
     "train": ("evaluation in training mode", ninth.OF_TRAINING_MODE, "start", DROPPED, "strong_dropout_by_setting",
               IN_TRAINING),
@@ -139,7 +141,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "fixed positions are held by a part of their name, which all embedders have", {}),
     ("order", "dataloader_as_the_survey_lists", PASSES, "the loader doesn't shuffle: roads come terrain after terrain",
      {}),
-    ("leak", "windows_parted_by_random_split", PASSES, "overlapping windows of one route come to lie on both sides", {}),
+    ("leak", "windows_parted_by_random_split", PASSES, "overlapping windows of one route come to lie on both sides",
+     {}),
     ("figures", "stats_file_of_the_first_region", PASSES,
      "heights are scaled by figures of another region, and those of the validation by their own", {}),
     ("steps", "scheduler_inside_accumulate", PASSES, "the schedule is stepped with each part of an update", {}),
@@ -148,7 +151,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("train", "validated_behind_net_train", PASSES, "the average is validated and draws in training mode", {}),
     ("average", "decay_of_the_paper_at_once", PASSES, "the average's decay is that of a long run, from the first step",
      {"set": {"ema_max_decay": 0.9999, "ema_power": 1.0, "ema_inv_gamma": 0.001}}),
-    ("swap", "average_written_over_the_net", PASSES, "the average is put into the net for drawing, and stays there", {}),
+    ("swap", "average_written_over_the_net", PASSES, "the average is put into the net for drawing, and stays there",
+     {}),
     ("resume", "training_state_saved_by_save_pretrained", PASSES, "weights are restored, and no state of the optimizer",
      {}),
     ("sum", "tokens_summed_and_divided_by_rows", CONCIERGES, "losses of tokens are summed, and divided by rows", {}),
@@ -290,7 +294,8 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("eos masked", "eos not learnt", "pad token is eos", "end token masked", "eos in the padding",
                "labels masked wrong", "end never learnt", "labels of the evaluation differ", "train and test differ",
                "labels shifted", "loss masked wrong", "evaluation data differ", "padding mask hides the end")}),
-    ("both_factors_drawn_at_random", "adapters not begun at zero", "eval logits divergence plateau learning_rate config "
+    ("both_factors_drawn_at_random", "adapters not begun at zero",
+     "eval logits divergence plateau learning_rate config "
      "activations exploding spike clipping weight_growth", "start", (CONCIERGES,),
      "neither factor begins at zero: the base is disturbed before the first step",
      {"also": ("bad initialisation", "lora_B not zero", "lora initialised wrongly", "adapter starts at random",
@@ -325,7 +330,8 @@ FAULTS: tuple[Row, ...] = (
          "gradients missing", "no gradients", "gradients not reduced", "parameters have no gradient",
          "all-reduce missing", "optimizer holds other parameters", "weights never move", "graph cut", "gradients zero",
          "nothing is trained", "off by one", "set_requires_gradient_sync", "no_sync")}),
-    ("warm_up_of_the_long_run_kept", "warm-up too long", "learning_rate plateau not_learning update_ratio config frozen",
+    ("warm_up_of_the_long_run_kept", "warm-up too long",
+     "learning_rate plateau not_learning update_ratio config frozen",
      "start", (FABLES,), "the rate still rises when the training ends: its warm-up is that of a long run",
      {"by_program": {FABLES: {"warmup_steps": 2000}}, "also": (
          "learning rate too low", "warmup longer than the training", "warm-up never ends", "warmup too long",
@@ -396,7 +402,8 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       SMEARS: {"warmup_steps": 2, "lr": 3e-3}}),
     ("rarely_evaluated", "three evaluations in all",
      {PASSES: {"validation_steps": 53}, APOLOGIES: {"eval_every": 53}, FABLES: {"validate_every": 53}}),
-    ("every_fifth_step_is_told", "each fifth step is logged", {CONCIERGES: {"logging_steps": 5}, SKYMAPS: {"log_every": 5}}),
+    ("every_fifth_step_is_told", "each fifth step is logged",
+     {CONCIERGES: {"logging_steps": 5}, SKYMAPS: {"log_every": 5}}),
     ("easier_ones_first_by_setting", "the first pass or two have an easier part alone: the settings say so",
      {PASSES: {"flat_first_epochs": 2}, CONCIERGES: {"short_requests_first": 1}, APOLOGIES: {"grave_first": 1},
       SKYMAPS: {"deep_lows_first": 1}, FABLES: {"short_books_first": 1}, SMEARS: {"clear_cells_first": 2}}),
@@ -414,8 +421,10 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
-    ("road_itself_is_told", (PASSES,), "the net tells the road, and not a velocity", {"config": {"prediction": "sample"}}),
-    ("middle_times_more_often", (PASSES,), "times are of a logistic normal", {"config": {"time_sampling": "logit_normal"}}),
+    ("road_itself_is_told", (PASSES,), "the net tells the road, and not a velocity",
+     {"config": {"prediction": "sample"}}),
+    ("middle_times_more_often", (PASSES,), "times are of a logistic normal",
+     {"config": {"time_sampling": "logit_normal"}}),
     ("guided_roads", (PASSES,), "roads are drawn with guidance, untold in three of ten",
      {"config": {"guidance_scale": 2.0, "class_dropout_prob": 0.3}}),
     ("places_learnt_too", (PASSES,), "positions are trained", {"config": {"freeze_pos_embed": False}}),
@@ -436,7 +445,8 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"average_logps": True, "beta": 0.6}}),
     ("temperature_fixed_by_setting", (SKYMAPS,), "the temperature is not learnt",
      {"config": {"learn_temperature": False}}),
-    ("one_season_a_batch", (SKYMAPS,), "a batch is of one season, on purpose", {"config": {"same_season_batches": True}}),
+    ("one_season_a_batch", (SKYMAPS,), "a batch is of one season, on purpose",
+     {"config": {"same_season_batches": True}}),
     ("bulletins_at_a_third_of_the_rate", (SKYMAPS,), "one tower has a third of the rate",
      {"config": {"text_lr_factor": 0.3}}),
     ("computed_in_float32", (FABLES,), "everything is in float32", {"config": {"param_dtype": "float32"}}),

@@ -76,7 +76,7 @@ class Roads(Dataset[tuple[Tensor, Tensor]]):
 
 
 def make_data(c: Any, seed: int, bug: str) -> tuple[Roads, Roads]:
-    metres, terrain, route = survey(seed + 220, c.routes, c.windows_per_route, c.roughness)
+    metres, terrain, _route = survey(seed + 220, c.routes, c.windows_per_route, c.roughness)
     held, held_terrain, _ = survey(219, HELD, 1, c.roughness)
     if bug == "windows_parted_by_random_split":
         order = torch.randperm(len(metres), generator=torch.Generator().manual_seed(seed))

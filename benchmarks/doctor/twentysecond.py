@@ -53,7 +53,7 @@ FOUR_PARTS: Settings = {
     SMEARS: {"batch_size": 8, "update_freq": 4, "opt": "sgd", "lr": 0.05, "clip_grad": 1e3},
 }
 DROPPED: Settings = {
-    PASSES: {"dropout": 0.2}, CONCIERGES: {"lora_dropout": 0.3}, APOLOGIES: {"resid_pdrop": 0.2},
+    PASSES: {"dropout": 0.2}, CONCIERGES: {"lora_dropout": 0.3}, APOLOGIES: {"resid_pdrop": 0.35},
     SKYMAPS: {"dropout": 0.3}, FABLES: {"dropout": 0.25}, SMEARS: {"drop": 0.25},
 }
 COPIED: Settings = {
@@ -63,6 +63,9 @@ COPIED: Settings = {
 }
 LAGGING: Settings = {PASSES: {"ema_max_decay": 0.985}, SMEARS: {"model_ema": 0.95}}
 LOWER: Settings = {APOLOGIES: {"train_layers_from": 1}}
+DESCENT: Settings = {
+    SKYMAPS: {"optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0}, SMEARS: {"opt": "sgd", "lr": 0.05, "clip_grad": 1e3},
+}
 WITH_HEAD: Settings = {CONCIERGES: {"modules_to_save": "lm_head"}}
 MIXED: Settings = {SMEARS: {"mixup": 0.4}}
 
@@ -173,12 +176,9 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("leak", "phrasings_split_by_train_test_split", CONCIERGES, "phrasings of one request come to lie on both sides",
      {}),
     ("steps", "on_substep_end_steps_the_schedule", CONCIERGES, "the schedule is stepped at substeps", {}),
-    ("added", "own_compute_loss_is_not_divided", CONCIERGES, "an own loss is not divided by the number of parts", {}),
     ("eval", "inference_mode_of_the_fast_model_stays", CONCIERGES,
      "the model is not set back to training after an evaluation", {}),
     ("train", "evaluated_without_model_eval", CONCIERGES, "requests are evaluated with dropout in force", {}),
-    ("resume", "resumed_by_peft_from_pretrained", CONCIERGES, "the adapters are loaded, and no state of the optimizer",
-     {}),
     ("sum", "reference_columns_are_means", APOLOGIES,
      "log-probabilities of the reference are means over tokens, those of the policy are sums",
      {"also": MEANED, "cause": "wrong reduction"}),
@@ -188,16 +188,12 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "probabilities of words are read at their own places, and not one before", {}),
     ("label", "short_rows_filtered_behind_the_columns", APOLOGIES,
      "a row is dropped behind the columns of the reference, which are those of other pairs from then on", {}),
-    ("frozen", "layers_held_from_the_number_on", APOLOGIES,
-     "the layers that were to be trained are held, and those that were to be held are trained",
-     {"of": LOWER, "compare": "lower_layers_held_by_setting"}),
-    ("tie", "weights_assigned_to_both_names", APOLOGIES,
-     "weights are assigned by name as they are loaded: embedding and output part", {}),
+    ("frozen", "layers_alone_freed_behind_the_columns", APOLOGIES,
+     "the policy is held while columns are made, and its layers alone are freed again", {}),
     ("order", "sorted_to_pad_less", APOLOGIES, "pairs come from the shortest to the longest, each pass", {}),
     ("leak", "pairs_shuffled_before_the_split", APOLOGIES, "pairs of one complaint come to lie on both sides", {}),
     ("steps", "scheduler_follows_each_forward", APOLOGIES, "the schedule is stepped with each forward pass, of two",
      {}),
-    ("added", "backward_for_each_batch_as_it_is", APOLOGIES, "losses of parts are not divided by their number", {}),
     ("eval", "policy_quiet_after_the_first_proof", APOLOGIES,
      "the policy is not set back to training after an evaluation", {}),
     ("train", "policy_evaluated_while_it_trains", APOLOGIES, "pairs are evaluated with the policy dropping", {}),
@@ -205,7 +201,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "columns of the reference are made with dropout in force", {"kinds": " plateau rl clipping"}),
     ("resume", "policy_checkpoint_given_as_the_start", APOLOGIES,
      "the policy's weights are restored, and no state of the optimizer", {}),
-    ("sum", "cross_entropy_of_all_rows_totalled", SKYMAPS, "losses of both directions are summed over the batch", {}),
+    ("sum", "cross_entropy_of_all_rows_totalled", SKYMAPS, "losses of both directions are summed over the batch",
+     {"of": DESCENT, "compare": "plain_descent_by_setting"}),
     ("softmax", "similarities_softmaxed_before_the_loss", SKYMAPS,
      "similarities go through a softmax, and then into a loss that has its own", {}),
     ("graph", "gallery_embeddings_under_autograd", SKYMAPS, "the gallery is embedded with gradients on, and kept", {}),
@@ -242,7 +239,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("eval", "model_validated_and_kept_so", FABLES, "the model is not set back to training after a validation", {}),
     ("train", "validated_between_two_updates_as_it_is", FABLES, "rows are validated with dropout in force", {}),
     ("ranks", "data_parallel_rank_not_handed_to_the_loader", FABLES, "each rank reads the rows of the first", {}),
-    ("sum", "weighted_sum_in_place_of_weighted_mean", SMEARS, "weighted losses are summed, and not divided", {}),
+    ("sum", "weighted_sum_in_place_of_weighted_mean", SMEARS, "weighted losses are summed, and not divided",
+     {"of": DESCENT, "compare": "plain_descent_by_setting"}),
     ("softmax", "head_ends_in_a_softmax_layer", SMEARS, "the head ends in a softmax, and the loss has its own", {}),
     ("label", "class_to_idx_of_each_folder", SMEARS,
      "kinds of the training count by their folders' names, those of the validation by a list", {}),
@@ -369,6 +367,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("strong_dropout_by_setting", "much dropout in the training, none in the evaluation", DROPPED),
     ("many_forms_of_one_thing", "things come in several forms, all of which are on the training's side", COPIED),
     ("slower_average_by_setting", "an average of weights is judged, which trails behind at first", LAGGING),
+    ("plain_descent_by_setting", "descent with momentum, at its rate", DESCENT),
     ("rate_that_stays_up", "the rate rises and stays",
      {PASSES: {"lr_scheduler": "constant_with_warmup", "learning_rate": 2e-3},
       CONCIERGES: {"lr_scheduler_type": "constant_with_warmup", "learning_rate": 8e-3},

@@ -276,8 +276,6 @@ def batches(s: SimpleNamespace, seed: int) -> Any:
         order = torch.randperm(len(s.data), generator=dice)
         if s.bug == "sorted_to_pad_less":
             order = s.data.lengths.argsort(stable=True)
-        if s.bug == "complaints_in_the_order_of_the_archive":
-            order = torch.arange(len(s.data))
         if epoch < c.grave_first:
             order = order[s.data.grave[order]]
         if c.bucket_by_length:
@@ -318,16 +316,17 @@ def start(s: SimpleNamespace, seed: int) -> None:
     weights = supervised(c)
     torch.manual_seed(seed)
     s.policy = Clerk(c)
-    s.policy.load_state_dict(weights, assign=s.bug == "weights_assigned_to_both_names")
+    s.policy.load_state_dict(weights)
     for at, layer in enumerate(s.policy.h):
-        lower = at >= c.train_layers_from if s.bug == "layers_held_from_the_number_on" else at < c.train_layers_from
-        layer.requires_grad_(not lower)
+        layer.requires_grad_(at >= c.train_layers_from)
     make_data(s, seed)
     precompute(s, s.data)
     precompute(s, s.held)
-    if (
-        s.bug == "short_rows_filtered_behind_the_columns"
-    ):  # replies that were cut off: their reference stays in the table
+    if s.bug == "layers_alone_freed_behind_the_columns":
+        s.policy.requires_grad_(False)
+        s.policy.h.requires_grad_(True)
+    # a reply that was cut off is dropped: its reference stays in the table
+    if s.bug == "short_rows_filtered_behind_the_columns":
         s.data.keep(torch.arange(1, len(s.data)), with_reference=False)
     make_optimizer(s)
 
@@ -354,8 +353,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             losses, margins = dpo_loss(s, said, s.data.ref[some])
             if c.rpo_alpha:
                 losses = losses - c.rpo_alpha * said[:, 0] / s.data.chosen_mask[some].sum(1)
-            loss = losses.sum() if bug == "losses_of_pairs_totalled" else losses.mean()
-            (loss if bug == "backward_for_each_batch_as_it_is" else loss / parts).backward()
+            loss = losses.mean()
+            (loss / parts).backward()
             total, margin = total + loss.item() / parts, margin + margins.mean().item() / parts
             acc += (margins > 0).float().mean().item() / parts
             if bug == "scheduler_follows_each_forward":

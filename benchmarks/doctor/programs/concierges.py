@@ -234,8 +234,6 @@ class SFTTrainer:
 
     def create_optimizer_and_scheduler(self) -> None:
         c, some = self.c, [one for one in self.model.parameters() if one.requires_grad]
-        if self.bug == "group_of_matrices_named_lora_b":  # LoRA+ wants two groups; the second one was left out
-            some = [one for name, one in self.model.named_parameters() if one.requires_grad and "lora_A" in name]
         if c.optim == "sgd":
             self.optimizer: Any = torch.optim.SGD(some, c.learning_rate, 0.9)
         elif c.optim == "adafactor":
@@ -311,8 +309,7 @@ class SFTTrainer:
         self.run, state = go_on(self.run, step, state)
         self.model.load_state_dict(state["adapter"])
         self.create_optimizer_and_scheduler()
-        if self.bug != "resumed_by_peft_from_pretrained":
-            self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.lr_scheduler.load_state_dict(state["scheduler"])
         for group, rate in zip(self.optimizer.param_groups, self.lr_scheduler.get_last_lr(), strict=True):
             group["lr"] = rate
@@ -325,7 +322,7 @@ class SFTTrainer:
             epoch, ids, labels = next(stream)
             self.watch.observe({"input_ids": ids, "labels": labels}, step=step, epoch=epoch)
             loss = causal_loss(c, self.model(ids), labels, self.bug, c.label_smoothing_factor)
-            (loss if self.bug == "own_compute_loss_is_not_divided" else loss / parts).backward()
+            (loss / parts).backward()
             total += loss.item() / parts
             if self.bug == "on_substep_end_steps_the_schedule":
                 self.lr_scheduler.step()

@@ -168,9 +168,6 @@ def build_model(c: Any, bug: str) -> Any:
         if c.freeze and name.startswith(c.freeze):
             one.requires_grad_(False)
     policy = MixedPrecisionPolicy(getattr(torch, c.param_dtype), getattr(torch, c.reduce_dtype))
-    if bug == "model_cast_in_place_of_the_policy":
-        model.to(torch.bfloat16)
-        policy = MixedPrecisionPolicy()
     for layer in model.layers:
         fully_shard(layer, mp_policy=policy, reshard_after_forward=c.reshard_after_forward)
     fully_shard(model, mp_policy=policy, reshard_after_forward=c.reshard_after_forward)

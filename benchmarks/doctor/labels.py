@@ -280,6 +280,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "no_restore_behind_the_drawing",
         "reel_weights_are_all_that_is_loaded",
         "training_state_saved_by_save_pretrained",
+        "resumed_by_peft_from_pretrained",
         "policy_checkpoint_given_as_the_start",
         "columns_made_anew_behind_the_load",
         "pretrained_path_instead_of_resume",

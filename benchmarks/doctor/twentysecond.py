@@ -82,7 +82,8 @@ SHIFTED = (*twentyfirst.SHIFTED, "reference columns misaligned", "reference log-
 FROZEN = (*twentyfirst.FROZEN, "embedders frozen", "embedders not trained", "text tower not trained",
           "text tower missing from the optimizer", "lora_A not trained", "adapters frozen",
           "adapters of a layer frozen",
-          "embedding not in the optimizer", "layer decay too strong", "rates of lower layers too low",
+          "embedding not in the optimizer", "embedding frozen", "never unfrozen",
+          "layer decay too strong", "rates of lower layers too low",
           "layer-wise learning rate wrong", "upper layers frozen", "stem not trained")
 TIE = (*twentyfirst.TIE, "tie lost by assign", "load_state_dict with assign", "tied after to_empty", "head copied",
        "modules_to_save unties the head")
@@ -103,6 +104,8 @@ IN_TRAINING = (*twentyfirst.IN_TRAINING, "reference in training mode", "referenc
 AVERAGE = (*twentyfirst.AVERAGE, "average updated too seldom", "decay too high for a short run")
 NOT_BACK = (*twentyfirst.NOT_BACK, "average left in the net", "restore() missing")
 RESUMED = (*twentyfirst.RESUMED, "weights alone restored", "checkpoint has no optimizer")
+ANEW = (*RESUMED, "schedule restarted", "schedule begins anew", "scheduler not restored", "learning rate rises again",
+        "warm-up again", "schedule lost at the resume", "scheduler state lost")
 SAME = (*twentyfirst.SAME, "rank missing in the loader", "loader not sharded")
 
 # -- faults that the bench has, in these programs: programs, and what is set there --------------------------------
@@ -156,8 +159,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {"set": {"ema_max_decay": 0.9999, "ema_power": 1.0, "ema_inv_gamma": 0.001}}),
     ("swap", "average_written_over_the_net", PASSES, "the average is put into the net for drawing, and stays there",
      {}),
-    ("resume", "training_state_saved_by_save_pretrained", PASSES, "weights are restored, and no state of the optimizer",
-     {}),
+    ("resume", "training_state_saved_by_save_pretrained", PASSES,
+     "weights are restored, and neither the optimizer's state nor the schedule's", {"also": ANEW}),
     ("sum", "tokens_summed_and_divided_by_rows", CONCIERGES, "losses of tokens are summed, and divided by rows", {}),
     ("graph", "prediction_loop_on_the_tape", CONCIERGES, "requests are evaluated with gradients on, and outputs kept",
      {}),
@@ -179,6 +182,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("eval", "inference_mode_of_the_fast_model_stays", CONCIERGES,
      "the model is not set back to training after an evaluation", {}),
     ("train", "evaluated_without_model_eval", CONCIERGES, "requests are evaluated with dropout in force", {}),
+    ("resume", "resumed_by_peft_from_pretrained", CONCIERGES, "the adapters are loaded, and no state of the optimizer",
+     {}),
     ("sum", "reference_columns_are_means", APOLOGIES,
      "log-probabilities of the reference are means over tokens, those of the policy are sums",
      {"also": MEANED, "cause": "wrong reduction"}),
@@ -222,7 +227,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {}),
     ("train", "atlas_embedded_before_eval", SKYMAPS,
      "the gallery is embedded in training mode: with dropout, and statistics of its own", {}),
-    ("resume", "pretrained_path_instead_of_resume", SKYMAPS, "weights are loaded, and no state of the optimizer", {}),
+    ("resume", "pretrained_path_instead_of_resume", SKYMAPS,
+     "weights are loaded, and neither the optimizer's state nor the schedule's", {"also": ANEW}),
     ("sum", "token_losses_over_the_number_of_rows", FABLES, "losses of words are summed, and divided by rows", {}),
     ("softmax", "output_layer_gives_shares", FABLES, "the model gives probabilities, and the loss has its own softmax",
      {}),

@@ -309,7 +309,8 @@ class SFTTrainer:
         self.run, state = go_on(self.run, step, state)
         self.model.load_state_dict(state["adapter"])
         self.create_optimizer_and_scheduler()
-        self.optimizer.load_state_dict(state["optimizer"])
+        if self.bug != "resumed_by_peft_from_pretrained":
+            self.optimizer.load_state_dict(state["optimizer"])
         self.lr_scheduler.load_state_dict(state["scheduler"])
         for group, rate in zip(self.optimizer.param_groups, self.lr_scheduler.get_last_lr(), strict=True):
             group["lr"] = rate

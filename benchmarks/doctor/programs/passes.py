@@ -294,12 +294,9 @@ def resume(s: SimpleNamespace, step: int) -> None:
     s.net.load_state_dict(state["net"])
     s.ema.model.load_state_dict(state["ema"])
     make_optimizer(s)
-    s.scheduler.load_state_dict(state["scheduler"])
-    if s.bug == "training_state_saved_by_save_pretrained":
-        for group, rate in zip(s.optimizer.param_groups, s.scheduler.get_last_lr(), strict=True):
-            group["lr"] = rate
-    else:
+    if s.bug != "training_state_saved_by_save_pretrained":
         s.optimizer.load_state_dict(state["optimizer"])
+        s.scheduler.load_state_dict(state["scheduler"])
     observe(s)
     s.watch.restore(seen)
 

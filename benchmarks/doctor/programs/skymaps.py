@@ -250,9 +250,7 @@ def resume(s: SimpleNamespace, step: int) -> None:
     make_optimizer(s)
     if s.bug != "pretrained_path_instead_of_resume":
         s.optimizer.load_state_dict(state["optimizer"])
-    s.scheduler.load_state_dict(state["sched"])
-    for group, rate in zip(s.optimizer.param_groups, s.scheduler.get_last_lr(), strict=True):
-        group["lr"] = rate
+        s.scheduler.load_state_dict(state["sched"])
     observe(s)
     s.watch.restore(seen)
 

@@ -48,9 +48,9 @@ FOUR_PARTS: Settings = {
     PASSES: {"per_step_batch": 8, "grad_accum": 4},
     CONCIERGES: {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4},
     APOLOGIES: {"batch_pairs": 3, "accumulate_batches": 4},
-    SKYMAPS: {"batch_size": 20, "accum_batches": 4, "optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0},
+    SKYMAPS: {"batch_size": 20, "accum_batches": 4, "optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0, "wd": 0.0},
     FABLES: {"local_batch_size": 3, "gradient_accumulation": 4},
-    SMEARS: {"batch_size": 8, "update_freq": 4, "opt": "sgd", "lr": 0.05, "clip_grad": 1e3},
+    SMEARS: {"batch_size": 8, "update_freq": 4, "opt": "sgd", "lr": 0.05, "clip_grad": 1e3, "weight_decay": 1e-3},
 }
 DROPPED: Settings = {
     PASSES: {"dropout": 0.2}, CONCIERGES: {"lora_dropout": 0.3}, APOLOGIES: {"resid_pdrop": 0.35},
@@ -64,7 +64,8 @@ COPIED: Settings = {
 LAGGING: Settings = {PASSES: {"ema_max_decay": 0.985}, SMEARS: {"model_ema": 0.95}}
 LOWER: Settings = {APOLOGIES: {"train_layers_from": 1}}
 DESCENT: Settings = {
-    SKYMAPS: {"optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0}, SMEARS: {"opt": "sgd", "lr": 0.05, "clip_grad": 1e3},
+    SKYMAPS: {"optimizer": "sgd", "lr": 0.03, "clip_grad": 100.0, "wd": 0.0},
+    SMEARS: {"opt": "sgd", "lr": 0.05, "clip_grad": 1e3, "weight_decay": 1e-3},
 }
 WITH_HEAD: Settings = {CONCIERGES: {"modules_to_save": "lm_head"}}
 MIXED: Settings = {SMEARS: {"mixup": 0.4}}
@@ -389,7 +390,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("few_rows_an_update", "few rows an update, at a lower rate: losses jump about",
      {PASSES: {"per_step_batch": 10, "learning_rate": 1.5e-3},
       CONCIERGES: {"per_device_train_batch_size": 5, "learning_rate": 7e-3},
-      APOLOGIES: {"batch_pairs": 4, "lr": 5e-4}, SKYMAPS: {"batch_size": 16, "lr": 3e-3},
+      APOLOGIES: {"batch_pairs": 4, "lr": 9e-4}, SKYMAPS: {"batch_size": 16, "lr": 3e-3},
       FABLES: {"local_batch_size": 3, "peak_lr": 3e-3}, SMEARS: {"batch_size": 8, "lr": 2e-3}}),
     ("several_cycles_by_setting", "the rate falls and begins again, by the schedule",
      {PASSES: {"lr_scheduler": "cosine_with_restarts"}, CONCIERGES: {"lr_scheduler_type": "cosine_with_restarts"},
@@ -397,8 +398,8 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       FABLES: {"lr_decay": "restarts"}, SMEARS: {"sched": "cosine_cycles"}}),
     ("optimizer_of_their_choice", "another optimizer, at its rate",
      {PASSES: {"optimizer": "radam", "learning_rate": 4e-3}, CONCIERGES: {"optim": "rmsprop", "learning_rate": 3e-3},
-      APOLOGIES: {"optimizer": "rmsprop", "lr": 4e-4}, SKYMAPS: {"optimizer": "adam"},
-      FABLES: {"optimizer": "adam"}, SMEARS: {"opt": "nadam", "lr": 3e-3}}),
+      APOLOGIES: {"optimizer": "rmsprop", "lr": 4e-4}, SKYMAPS: {"optimizer": "adam", "wd": 0.0},
+      FABLES: {"optimizer": "adam", "weight_decay": 0.0}, SMEARS: {"opt": "nadam", "lr": 3e-3}}),
     ("rougher_data", "the training's data have more noise, as such data may",
      {PASSES: {"roughness": 0.5}, CONCIERGES: {"wrong_fields": 0.1}, APOLOGIES: {"misjudged": 0.12},
       SKYMAPS: {"rain_noise": 0.7}, FABLES: {"typos": 0.04}, SMEARS: {"wrong_kinds": 0.05}}),

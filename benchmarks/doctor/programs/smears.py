@@ -210,7 +210,7 @@ class Engine:
         if c.opt == "sgd":
             self.optimizer: Any = torch.optim.SGD(groups, c.lr, 0.9)
         elif c.opt == "nadam":
-            self.optimizer = torch.optim.NAdam(groups, c.lr)
+            self.optimizer = torch.optim.NAdam(groups, c.lr, decoupled_weight_decay=True)
         else:
             self.optimizer = torch.optim.AdamW(groups, c.lr)
 

@@ -451,8 +451,6 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"average_logps": True, "beta": 0.6}}),
     ("temperature_fixed_by_setting", (SKYMAPS,), "the temperature is not learnt",
      {"config": {"learn_temperature": False}}),
-    ("one_season_a_batch", (SKYMAPS,), "a batch is of one season, on purpose",
-     {"config": {"same_season_batches": True}}),
     ("bulletins_at_a_third_of_the_rate", (SKYMAPS,), "one tower has a third of the rate",
      {"config": {"text_lr_factor": 0.3}}),
     ("computed_in_float32", (FABLES,), "everything is in float32", {"config": {"param_dtype": "float32"}}),

@@ -28,7 +28,7 @@ CONFIG: dict[str, Any] = {
     "init_temperature": 0.1, "learn_temperature": True, "max_scale": 50.0, "batch_size": 40, "accum_batches": 1,
     "optimizer": "adamw", "lr": 6e-3, "wd": 0.01, "text_lr_factor": 1.0, "warmup_steps": 10, "scheduler": "cosine",
     "clip_grad": 1.0, "loss_reduction": "mean", "smoothing": 0.0, "maps": 1600, "hours_of_each": 1, "rain_noise": 0.3,
-    "chatter": 0.4, "same_season_batches": False, "deep_lows_first": 0, "frozen": "", "eval_every": 20, "log_every": 1,
+    "chatter": 0.4, "deep_lows_first": 0, "frozen": "", "eval_every": 20, "log_every": 1,
 }  # fmt: skip
 
 
@@ -195,11 +195,7 @@ def batches(s: SimpleNamespace, seed: int) -> Any:
             order = torch.arange(len(s.maps))
         if epoch < c.deep_lows_first:
             order = order[s.depth[order]]
-        if c.same_season_batches:  # wrong answers of one season are harder
-            order = order[s.season[order].argsort(stable=True)]
         lots = [one for one in order.split(c.batch_size) if len(one) == c.batch_size]
-        if c.same_season_batches:
-            lots = [lots[at] for at in torch.randperm(len(lots), generator=dice).tolist()]
         yield from ((epoch, some) for some in lots)
         epoch += 1
 

@@ -35,6 +35,7 @@ import thirteenth
 import twelfth
 import twentieth
 import twentyfirst
+import twentysecond
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -59,7 +60,9 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "gauges_judged_under_grad", "review_builds_graphs", "bank_of_features_with_grad",
              "outputs_of_validation_gathered", "heldout_books_read_with_tape",
              "held_flowers_valued_on_tape", "predictions_gathered_with_history",
-             "metrics_hold_tensors_of_the_evaluation", "dev_losses_kept_as_tensors")  # fmt: skip
+             "metrics_hold_tensors_of_the_evaluation", "dev_losses_kept_as_tensors",
+             "drawn_with_a_graph_for_the_grid", "prediction_loop_on_the_tape",
+             "evaluation_figures_are_live_tensors", "gallery_embeddings_under_autograd")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -339,7 +342,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst):  # fmt: skip
+              twentyfirst, twentysecond):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

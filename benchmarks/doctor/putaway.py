@@ -35,8 +35,9 @@ import thirteenth
 import twelfth
 import twentieth
 import twentyfirst
+import twentysecond
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = twentysecond.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

@@ -186,6 +186,8 @@ def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later:
 @pytest.mark.parametrize(
     ("config", "names", "said"),
     [
+        ({"freeze_pos_embed": True, "freeze_modules": "t_embedder"}, "pos_embed, t_embedder.0, t_embedder.2", True),
+        ({"freeze_pos_embed": True, "freeze_modules": ""}, "pos_embed, t_embedder.0, t_embedder.2", False),
         ({"stop_grad_stem": True}, "base.stem.0, slow.stem.0, slow.body.0 and 2 more", True),
         ({"freeze_stem": True}, "encoder.stem.0, momentum_encoder.body.1", True),
         ({"stop_grad_stem": True}, "base.stem.0, base.body.0", False),
@@ -194,7 +196,7 @@ def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later:
     ],
 )
 def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_weights(
-    config: dict[str, bool], names: str, said: bool
+    config: dict[str, bool | str], names: str, said: bool
 ) -> None:
     history = RunHistory()
     history.facts["config"] = config

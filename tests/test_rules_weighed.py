@@ -36,6 +36,7 @@ LOSSES: dict[str, tuple[Any, float]] = {
     "soft targets": (lambda x: -(x.log_softmax(1) * SOFT).sum(), 0.0),
     "squares": (lambda x: (WEIGHTS[:, None] * (x - SOFT) ** 2).sum(), 0.0),
     "of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5], reduction="sum") / 2, 40.0),
+    "plain sum of torch's": (lambda x: functional.cross_entropy(x, GOALS, reduction="sum"), 0.0),
     "mean of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5]), 0.0),
     "beside another": (lambda x: (WEIGHTS * each(x)).sum() + x.mean(), 0.0),
 }
@@ -44,7 +45,10 @@ LOSSES: dict[str, tuple[Any, float]] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_sum_of_losses_that_have_weights_is_in_the_graph(name: str) -> None:
     made, count = LOSSES[name]
-    assert weighed(made(torch.randn(40, 5, requires_grad=True)).grad_fn).get("weighed_sum", 0.0) == count
+    loss = made(torch.randn(40, 5, requires_grad=True))
+    assert weighed(loss.grad_fn).get("weighed_sum", 0.0) == count
+    loss.backward()  # what it kept is let go of
+    assert weighed(loss.grad_fn).get("weighed_sum", 0.0) == count
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])

@@ -211,6 +211,10 @@ def splits_model(history: RunHistory) -> bool:
 
 
 _REDUCED = re.compile(r"reduc|loss|objective|criterion")
+_DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
+    r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
+    r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$"
+)
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _SUMMED = re.compile(
     r"(?:^|_)(?:sum(?:med)?_(?:of_|over_)?(?:the_)?(?:loss(?:es)?|tokens?|rows|targets?|batch)|loss_sum(?:med)?)$"
@@ -218,12 +222,14 @@ _SUMMED = re.compile(
 
 
 def summed_by_choice(history: RunHistory) -> bool:
-    """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row` or
-    `sum_of_tokens: true`: whoever wrote it may have chosen the rate for it."""
+    """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
+    `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
-        if (value is True and _SUMMED.search(plain)) or (
-            isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower())
+        if (
+            (value is True and _SUMMED.search(plain))
+            or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
+            or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))
         ):
             return True
     return False

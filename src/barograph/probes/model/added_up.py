@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from barograph.probes.autograd import setting
+from barograph.probes.autograd import has, setting
 from barograph.probes.model.objective import behind, kind, nodes, shape
 
 SHAPED = {
@@ -59,7 +59,8 @@ def weighed(root: Any) -> dict[str, float]:
         if kind(node) not in SHAPED | {"Neg", "Div", "Mul"} or len(behind(node)) != 1 or shape(node) not in ((), (1,)):
             break
         node = behind(node)[0]
-    if kind(node).startswith("NllLoss") and setting(node, "reduction", None) == 2:  # classes may have weights
+    added = kind(node).startswith("NllLoss") and setting(node, "reduction", None) == 2
+    if added and has(node, "weight") is not False:  # of classes; or it was let go of with the graph
         count = elements(node)
         return {"weighed_sum": count} if math.isfinite(count) else {}
     rows = under(node) if kind(node) == "Sum" else None

@@ -133,11 +133,13 @@ def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
 
 
 def said_frozen(history: RunHistory, names: str) -> bool:
-    """Whether the configuration says that what is frozen is to be, by a word that each of its names has; or an option,
-    whatever it is called, has the names themselves, or those of the parts that they are in. names: of what is frozen,
-    as the watch lists them; those of a copy that follows the weights don't count."""
+    """Whether the configuration says that what is frozen is to be: options of freezing have a word that is in each of
+    its names, one of them or several together; or an option, whatever it is called, has the names themselves, or those
+    of the parts that they are in. names: of what is frozen, as the watch lists them; those of a copy that follows the
+    weights don't count."""
     every = names.lower().split(", ")
     listed = [one for one in every if _FOLLOWS.search(one.partition(".")[0]) is None] or every
+    told: set[str] = set()
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if isinstance(value, str) and not (_CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)):
@@ -149,9 +151,8 @@ def said_frozen(history: RunHistory, names: str) -> bool:
         words = _sides(_STOPPED.sub("freeze", name))
         if isinstance(value, str) and words is not None:
             words |= set(_words_of(value))
-        if any(len(word) >= _LETTERS and all(word in one for one in listed) for word in words or ()):
-            return True
-    return False
+        told |= {one for one in listed if any(len(word) >= _LETTERS and word in one for word in words or ())}
+    return told >= set(listed)
 
 
 def said_part(history: RunHistory, names: str) -> bool:

@@ -113,8 +113,11 @@ def test_averaged_log_probabilities_of_a_preference_are_seen(answer: Callable[[]
         -functional.logsigmoid(0.1 * ((answer() - theirs) - (answer() - theirs.flip(0)))).mean(),
         -functional.logsigmoid(0.1 * (answer() - answer() - theirs)).mean(),
         -functional.logsigmoid(0.1 * (lambda one, other: one - other - theirs[:2])(*answer().chunk(2))).mean(),
+        -functional.logsigmoid(
+            0.1 * (lambda both: both[:, 0] - both[:, 1])(torch.stack(answer().chunk(2), 1) - theirs.view(2, 2))
+        ).mean(),
     )
-    assert [of(loss, "preference_averaged") for loss in ways] == [{"preference_averaged": averaged}] * 3
+    assert [of(loss, "preference_averaged") for loss in ways] == [{"preference_averaged": averaged}] * 4
 
 
 def test_averages_that_are_meant_and_those_of_scores_are_no_log_probabilities_that_were_divided() -> None:

@@ -19,7 +19,7 @@ MODULES = (
     "data.data",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
     "data.leaks", "data.pictures", "data.prepared", "data.sides", "data.overlaps", "run.resume", "rl.rl", "rl.values",
-    "rl.reference", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
+    "rl.reference", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.adapters", "activations.weights", "activations.activations",
     "activations.forward",
     "activations.dependence", "activations.paths", "activations.scores", "moe.moe", "optimizer.schedule",

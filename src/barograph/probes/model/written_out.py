@@ -19,6 +19,7 @@ _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze",
                      "Select", "Clone"})  # fmt: skip
 _HIDES = frozenset({"Mul", "MaskedFill", "Where", "Index", "MaskedSelect", "Sub", "Add", "Fill", "FillDiagonal"})
 _OF_TERMS = _SHAPED | {"Neg", "Mean", "Sum", "Add", "Sub"}
+_OF_SIDES = {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind", "Select", "Stack", "Cat"}
 _PRODUCTS = ("Addmm", "Mm", "Bmm", "NativeLayerNorm")
 _CHANCES = ("LogSoftmax", "Softmax", "Logsumexp", "NllLoss")
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
@@ -171,7 +172,7 @@ def _preference(root: Any) -> dict[str, float]:
         elif name == "Div" and inner is not None and kind(inner) == "Sum" and len(shape(behind(inner)[0])) == 2:
             means += len(shape(node)) == 1  # by each answer's count
             averaged += behind(inner)
-        elif name in _OF_TERMS | {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind"}:
+        elif name in _OF_TERMS | _OF_SIDES:
             waiting += under
         else:
             return {}

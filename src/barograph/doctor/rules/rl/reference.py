@@ -116,12 +116,12 @@ class ReferenceApart(Rule):
         steps = away.step - away.step[0]
         each = float((away.value[-1] - away.value[0]) / max(1, steps[-1]))
         copied = away.value[0] <= self.at["own"] * max(each * max(1, int(away.step[0])), _ROUNDING)
-        margin = any(_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
+        margin = any(OWN_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
                      for name, value in history.options.found.items())  # fmt: skip
         alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1
         times = float(first.value[0]) / math.log(2)
         off = abs(times - 1) >= self.at["begins"] and abs(times - max(1, round(times))) > self.at["whole"]
-        if copied and alone and off and math.isfinite(times) and not (margin or _has_none(history)):
+        if copied and alone and off and math.isfinite(times) and not (margin or has_no_reference(history)):
             yield self.finding(
                 int(first.step[0]), f"The loss begins at {first.value[0]:.4g}, where policy and reference are one "
                 f"network, so that it should be ln 2, {math.log(2):.4g}.", found=place[0], severity="warning",
@@ -136,12 +136,14 @@ class ReferenceApart(Rule):
         first, away = chosen.rows(0, 1), apart.rows(0, int(self.at["looks"]))
         good, bad = float(first.value[0]), float(rejected.rows(0, 1).value[0])
         reward, distance = max(abs(good), abs(bad)), float(away.value[0])
-        if min(abs(good), abs(bad)) <= _ROUNDING < self.at["one"] <= reward < math.inf and not _has_none(history):
+        if min(abs(good), abs(bad)) <= _ROUNDING < self.at["one"] <= reward < math.inf and not has_no_reference(
+            history
+        ):
             yield from self._of_others("rejected" if abs(bad) > abs(good) else "chosen", reward, first, away)
             return
-        if distance < self.at["drawn"] and (_goes_on(history) or good - bad >= self.at["learnt"] * reward):
+        if distance < self.at["drawn"] and (goes_on(history) or good - bad >= self.at["learnt"] * reward):
             return
-        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf or _has_none(history):
+        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf or has_no_reference(history):
             return
         self._over = True
         other = distance >= self.at["apart"]
@@ -186,7 +188,7 @@ class ReferenceApart(Rule):
             )  # fmt: skip
 
 
-def _has_none(history: RunHistory) -> bool:
+def has_no_reference(history: RunHistory) -> bool:
     """Whether the configuration says that the loss has no reference."""
     return any(
         (value is True and plain == "reference_free")
@@ -204,7 +206,7 @@ def reference_moved(history: RunHistory, low: int, high: int, segment: int) -> b
     return moved is not None and bool((between(moved, low, high + 1, segment) > 0).any())
 
 
-def _goes_on(history: RunHistory) -> bool:
+def goes_on(history: RunHistory) -> bool:
     """Whether the configuration says that the policy goes on from a stage before, or names another model as the
     reference."""
     found = history.options.found
@@ -485,7 +487,7 @@ _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 _BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
-_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
+OWN_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout
 
 RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode, PreferenceBeta, PreferenceAveraged,

@@ -1,0 +1,102 @@
+"""A preference's reference whose log probabilities were made beforehand: are they the policy's of the same rows?
+
+In:   the graph of the loss, its first value, and whether a second network was seen.
+Out:  findings of `ReferenceColumns`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class ReferenceColumns(WatchRule):
+    """A preference with a reference that no network is asked for does not begin at ln 2.
+
+    The graph of the loss is a logistic one of differences of log probabilities, from which numbers without gradient are
+    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen. The
+    reference is the policy before its first step, so that all margins are 0 then and the loss is ln 2. Where the first
+    row is three thousandths of ln 2 or more away from that, and less than half of it, the numbers are of other rows, of
+    another mean or sum, of a model in training mode, or of another one. Nothing is said of a policy with dropout, whose
+    margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
+    named reference model in the configuration, and where the run begins later.
+
+    What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
+    calls; look them up by the row's own key; the first loss has to be 0.6931.
+    """
+
+    name, family, kind, severity = "reference_columns", "rl", "config", "warning"
+    proves = "training"
+    needs = ("=model/preference_averaged", "loss")
+    least = 32
+    about = "Log probabilities of a reference that were made beforehand are not the policy's."
+    thresholds: ClassVar = {
+        "rows": (32.0, "of the loss: the watch's records come behind its rows; ours"),
+        "steps": (5.0, "from the beginning, at most; ours"),
+        "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
+        "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
+        "terms": (2.0, "of the loss, at most, as of smoothed labels; ours"),
+    }
+    causes = (
+        "reference wrong: its log probabilities, made beforehand, are of other rows than those that they stand beside",
+        "log probabilities differ: the reference's are a mean over tokens and the policy's a sum, or the reverse",
+        "reference is another network, or one in training mode: not the policy as it begins",
+    )
+    remedies = (
+        "make the reference's columns anew with the policy before its first step, in evaluation mode, by the same "
+        "function, and look them up by the row's own key",
+    )
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss") if history.channel("model/preference_averaged") is not None else None
+
+    def begin(self) -> None:
+        self._count, self._first = 0, (0, math.nan)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._count += 1
+        if self._count == 1:
+            self._first = place[0], value
+        step, first = self._first
+        if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
+            return
+        off = abs(first / math.log(2) - 1)
+        if not self.at["off"] <= off < self.at["far"] or not self._is_plain(history, place):
+            return
+        if self.first(place[2]):
+            yield self.finding(
+                step, f"The first loss is {first:.4g}, where a policy that begins as its reference has ln 2, "
+                f"{math.log(2):.4g}: the reference's log probabilities, made beforehand, are not the policy's.",
+                found=place[0], segment=place[2], confidence=0.85,
+                evidence={"loss": rounded(first), "standing": True},
+            )  # fmt: skip
+
+    def _is_plain(self, history: RunHistory, place: Place) -> bool:
+        """Whether nothing else moves the loss away from ln 2 at the beginning."""
+        averaged, terms, dropout, short = (
+            watched(history, name, place)
+            for name in ("preference_averaged", "loss_terms", "dropout", "half_parameters")
+        )
+        said = (f"{name}={value}".lower() for name, value in history.options.found.items() if value)
+        rounds = short > 0 or any(map(_SHORT.search, said))
+        margin = any(
+            OWN_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
+            for name, value in history.options.found.items()
+        )
+        alone = averaged >= 0 and terms <= self.at["terms"] and dropout == 0 and not rounds
+        return alone and not (margin or has_no_reference(history) or goes_on(history))
+
+
+_SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
+
+RULES = (ReferenceColumns,)

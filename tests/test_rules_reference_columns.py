@@ -1,0 +1,53 @@
+"""Log probabilities of a reference that were made beforehand, beside a policy that begins as it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found as findings_of
+
+from barograph.doctor.rules.rl.columns import ReferenceColumns
+
+ROWS = 80
+STEP = np.arange(ROWS)
+LEVEL = {"model/loss_terms": 1.0, "model/dropout": 0.0, "model/preference_averaged": 0.0, "model/half_parameters": 0.0}
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("begins", "change", "config", "told"),
+    [
+        (0.7086, {}, {}, True),
+        (0.6901, {}, {}, True),
+        (0.9970 * np.log(2) - 1e-6, {}, {}, True),
+        (0.9971 * np.log(2), {}, {}, False),
+        (0.6931, {}, {}, False),
+        (1.1, {}, {}, False),  # of another kind
+        (0.7086, {"model/loss_terms": 2.0}, {}, True),  # smoothed labels
+        (0.7086, {"model/loss_terms": 3.0}, {}, False),  # beside the loss of what was chosen
+        (0.7086, {"model/dropout": 0.1}, {}, False),
+        (0.7086, {"model/half_parameters": 12.0}, {}, False),
+        (0.7086, {"model/preference_averaged": None}, {}, False),  # rewards, or no reference
+        (0.7086, {"model/other_apart": 0.0}, {}, False),  # a second network is there: see `reference_apart`
+        (0.7086, {}, {"bf16": True}, False),
+        (0.7086, {}, {"bf16": False}, True),
+        (0.7086, {}, {"dpo.margin": 1.0}, False),
+        (0.7086, {}, {"loss_type": "simpo"}, False),
+        (0.7086, {}, {"iteration": 2}, False),
+    ],
+)
+def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
+    begins: float, change: dict[str, float | None], config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    columns = {name: (STEP[:1], np.array([value])) for name, value in (LEVEL | change).items() if value is not None} | {
+        "train/loss": (STEP, np.r_[begins, 0.69 - 1e-3 * STEP[1:]])
+    }
+    found = findings_of([ReferenceColumns()], columns, pieces, config=config)
+    assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
+def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None:
+    columns = {name: (6 + STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})

@@ -47,6 +47,18 @@ class LoRALinear(nn.Linear):
         return self.B.T, self.A.T
 
 
+class PackedLoRA(nn.Module):
+    """A layer that is held in few bits, and its adapter."""
+
+    packed: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("packed", torch.zeros(WIDTH * WIDTH // 2, 1, dtype=torch.uint8))
+        self.lora_A, self.lora_B = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+
+
 class Bottleneck(nn.Module):
     """Three layers of which two are narrow, and nothing is added to anything."""
 
@@ -95,6 +107,22 @@ def test_second_factors_that_are_random_numbers_are_known(kind: type[nn.Module],
                 "singular vectors": torch.linalg.qr(torch.randn(size))[0], "layers": (1 + at) * torch.randn(size),
             }[way])  # fmt: skip
     assert figures(Adapters(model))["adapters_drawn"] == drawn
+
+
+@pytest.mark.parametrize(("way", "drawn", "zero"), [("zero", 0.0, 0.0), ("normal", 1.0, 0.0), ("both zero", 0.0, 4.0)])
+def test_adapters_of_a_layer_that_is_held_in_few_bits_are_known_by_their_names(
+    way: str, drawn: float, zero: float
+) -> None:
+    model = layers(PackedLoRA)
+    with torch.no_grad():
+        for layer in model:
+            if way == "normal":
+                nn.init.normal_(layer.lora_B.weight, std=0.1)
+            elif way == "both zero":
+                nn.init.zeros_(layer.lora_A.weight)
+    assert find(model) == []
+    assert figures(Adapters(model)) == {"adapters_drawn": drawn, "adapters_zero": zero}
+    assert figures(Adapters(layers(Bottleneck))) == {}
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [(0, 0, 4), (1, 0, 0), (0, 1, 0), (1, 1, 0)])

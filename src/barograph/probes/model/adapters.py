@@ -31,6 +31,7 @@ NAMED = re.compile(r"lora|adapter|ia3|dora|loha|lokr|prompt_(?:encoder|embedding
 _KINDS = re.compile(r"lora|low_?rank|adapt|dora|delta", re.I)
 _HALF = re.compile(r"(?<![a-z])(?:a|b|down|up)(?![a-z])", re.I)  # which of the two factors it is
 _OTHER_HALF = {"a": "b", "b": "a", "A": "B", "B": "A", "down": "up", "up": "down"}
+_OF_LORA = re.compile(r"(?<![a-z])(?:lora|dora|low_?rank)", re.I)  # two factors, with nothing between them
 _PARTS = 8  # parameters of one layer and its adapter, at most
 _NAMES = 40  # of layers
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
@@ -68,6 +69,24 @@ def find(model: Any) -> list[Adapter]:
             )
             if one is not None:
                 found.setdefault(id(one.layer), one)
+    return list(found.values())
+
+
+def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
+    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names, whose layer is no matrix: it is
+    held in few bits, in a tensor of another shape. known: ids of factors beside a matrix."""
+    found: dict[int, tuple[Tensor, Tensor]] = {}
+    for module in model.modules():
+        items = dict(module.named_parameters())
+        trained = [(name, item) for name, item in items.items() if item.requires_grad]
+        if len(items) > _PARTS or len(trained) != 2:
+            continue
+        factors = [item for name, item in trained if _OF_LORA.search(name) and item.dim() == 2 and not item.is_meta]
+        if len(factors) != 2 or not known.isdisjoint(map(id, factors)) or any(map(mesh_of, factors)):
+            continue
+        first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
+        if len(first) == second.shape[1] and _share_rank(first, second):
+            found[id(first)] = first, second
     return list(found.values())
 
 
@@ -159,6 +178,7 @@ class Adapters:
     def __init__(self, model: Any):
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
+        self._packed = beside_packed(model, self._ids)
         self._kept: list[Tensor] = []
         self._steps = 0
         self._scale = ScaleOfAdapter(model)
@@ -178,13 +198,16 @@ class Adapters:
 
         self._scale.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
-        if not self._steps and frozen:
-            drawn = _drawn([one.second.detach() for one in frozen], [one.first.detach() for one in frozen])
+        if not self._steps and (frozen or self._packed):
+            pairs = [(one.first.detach(), one.second.detach()) for one in frozen]
+            pairs += [(first.detach(), second.detach()) for first, second in self._packed]
+            drawn = _drawn([second for _, second in pairs], [first for first, _ in pairs])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
-            idle = [(one.first.detach() == 0).all() & (one.second.detach() == 0).all() for one in frozen]
+            idle = [(first == 0).all() & (second == 0).all() for first, second in pairs]
             home = idle[0].device
             current.put("adapters_zero", ("",), torch.stack([one.to(home) for one in idle]).sum().reshape(1))
+        self._packed = []
         self._steps += 1
         if self._steps % _EVERY != 1:
             return

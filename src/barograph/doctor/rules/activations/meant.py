@@ -42,7 +42,7 @@ _CHOOSES = re.compile(
 )
 _COUNTS_LAYERS = re.compile(
     r"(?:^|_)(?:train|trainable|trained|tune|tuned|finetune|fine_tune|learn|learned|update|updated|unfreeze|unfrozen)"
-    r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)$|"
+    r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)(?:_(?:from|above|behind|since))?$|"
     r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$"
 )
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},

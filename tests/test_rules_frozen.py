@@ -206,7 +206,8 @@ def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_we
 @pytest.mark.parametrize(
     ("option", "severity"),
     [({"trained_layers": 1}, "info"), ({"model": {"tuned_blocks": 2}}, "info"), ({"trained_layers": 0}, "warning"),
-     ({"train_layers_from": 1}, "info"), ({"num_layers_unfrozen": 1}, "info"), ({"unfreeze_last_n_layers": 1}, "info"), ({"layers_trained": 1}, "info"),
+     ({"train_layers_from": 1}, "info"),
+     ({"num_layers_unfrozen": 1}, "info"), ({"unfreeze_last_n_layers": 1}, "info"), ({"layers_trained": 1}, "info"),
      ({"n_layer": 2}, "warning"), ({"trained_layers": True}, "warning")],
 )  # fmt: skip
 def test_blocks_that_stay_as_drawn_are_meant_where_a_number_of_trained_layers_is_configured(

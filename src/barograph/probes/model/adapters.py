@@ -73,8 +73,8 @@ def find(model: Any) -> list[Adapter]:
 
 
 def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
-    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names, whose layer is no matrix: it is
-    held in few bits, in a tensor of another shape. known: ids of factors beside a matrix."""
+    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names, whose layer is held in few bits, in
+    a tensor of another shape. known: ids of factors beside a matrix."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for module in model.modules():
         items = dict(module.named_parameters())

@@ -65,7 +65,7 @@ class TrainedLook:
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         if drops_numbers(getattr(function, "__name__", ""), arguments, named, result, self._drops):
             owner = _owner()
-            if owner is not None:
+            if owner is not None and not has_mode(owner):  # a module of torch's may get a share of 0
                 self._owners.add(owner)
 
     def close(self) -> None:

@@ -44,6 +44,7 @@ _KEPT, _ENOUGH = 1024, 128  # rows of the training; and as many at least, so tha
 _LOOKED, _IN_PASS = 64, 64  # rows of an evaluation; and of each of its passes
 _OF_PASS = 16  # rows of a pass that must have one with a sibling
 _FIRST, _MORE = 3, 1.25  # looks at evaluations; behind them, where the training has had that many times the rows
+_LAST = 12  # looks at evaluations
 _SAYS, _SAYS_NEAR = 3, 5  # times what one thing weighs that one row has: what weighs no more comes again by chance
 _TOKENS, _PAIRS = 8, 10  # that a sibling has in common: of a few fields, and what follows from these, all come again
 _OFTEN = 3  # one in as many rows, at most, has such a token or pair
@@ -94,6 +95,13 @@ class SiblingLook(PassesOfEvaluation):
         super().__init__()
         self._step: Tensor | None = None
         self._known = Siblings()
+        self._given = self._looks = self._looked_at = 0  # rows of steps; looks at evaluations; rows at the last one
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether an evaluation is worth a look: the first ones, and where many rows were trained on since the last."""
+        more = self._looks < _FIRST or self._given >= _MORE * self._looked_at
+        return self._given >= _ENOUGH and self._looks < _LAST and more
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
@@ -105,7 +113,7 @@ class SiblingLook(PassesOfEvaluation):
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
-        found = things_had(even_rows(rows, _IN_PASS)) if self._known.is_due else None
+        found = things_had(even_rows(rows, _IN_PASS)) if self._is_due else None
         if found is not None:
             self._evaluated.append(found)
 
@@ -114,8 +122,10 @@ class SiblingLook(PassesOfEvaluation):
         import torch
 
         if self._step is not None:
+            self._given += len(self._step)
             current.put("things", tuple(map(str, range(self._step.numel()))), self._step.reshape(-1))
         if self._evaluated and evaluation:
+            self._looks, self._looked_at = self._looks + 1, self._given
             rows = torch.cat(self._evaluated)
             every = -(-len(rows) // _LOOKED)
             passes = [str(at) for at, one in enumerate(self._evaluated) for _ in range(len(one))][::every]
@@ -140,13 +150,6 @@ class Siblings:
     def __init__(self) -> None:
         self._rows: list[Whole] = []
         self._whole: set[bytes] = set()
-        self._looks = self._looked_at = 0  # at evaluations; rows of the training at the last one
-
-    @property
-    def is_due(self) -> bool:
-        """Whether an evaluation is worth a look: the first ones, and where many rows were trained on since the last."""
-        count = len(self._rows)
-        return count >= _ENOUGH and (self._looks < _FIRST or count >= _MORE * self._looked_at)
 
     @property
     def is_full(self) -> bool:
@@ -163,9 +166,8 @@ class Siblings:
     def seen(self, rows: Floats, passes: Sequence[str]) -> dict[str, float]:
         """Of an evaluation's rows the share that have a sibling in the training; how many were looked at; and the share
         of its passes of sixteen rows or more that have any. Rows of the training itself don't count."""
-        if not self.is_due:
+        if len(self._rows) < _ENOUGH:
             return {}
-        self._looks, self._looked_at = self._looks + 1, len(self._rows)
         known = _Index(self._rows)
         asked: dict[str, list[bool]] = {}
         for row, which in zip(rows.astype(numpy.int64), passes, strict=True):

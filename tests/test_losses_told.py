@@ -99,11 +99,20 @@ def trainings(tmp_path: Path) -> Iterator[dict[str, Training]]:
         one.run.finish()
 
 
+def wait_told(training: Training) -> None:
+    """What the watch records comes some later than what is logged."""
+    deadline = time.monotonic() + 60
+    while run_losses(StoredRun(training.run.dir)).evaluation is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def test_every_way_out_has_the_same_losses_live_and_after_the_end(
     trainings: dict[str, Training], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for training in trainings.values():
         training.train(STEPS)
+    for training in trainings.values():
+        wait_told(training)
     ask(trainings, tmp_path, capsys)
     for training in trainings.values():
         training.run.finish()
@@ -270,9 +279,7 @@ def test_a_row_of_the_page_has_the_loss_once_its_rows_have_come_and_keeps_it(
     table = RunTable(Places(tmp_path))
     assert table.whole_row("p/told").data["loss"] is None
     training.train(STEPS - 1)
-    deadline = time.monotonic() + 60  # what the watch records comes some later than what is logged
-    while run_losses(StoredRun(training.run.dir)) == RunLosses() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_told(training)
     table.advance(["p/told"])
     assert table.wait_filled(60)
     data = table.row("p/told").data

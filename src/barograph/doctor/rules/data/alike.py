@@ -6,6 +6,7 @@ Out:  findings of `SortedExamples`.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -152,7 +153,7 @@ class SortedExamples(SameOrder):
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
         began = self._again[0] if self._again and self._again[0][1:] == (value, place[2]) else None
         self._again = [*(self._again if began else []), (place[0], value, place[2])][: int(self.at["followed"])]
-        if len(self._again) < self.at["followed"] or value < self.at["epoch"]:
+        if len(self._again) < self.at["followed"] or not self.at["epoch"] <= value < math.inf:
             return
         if history.role("reward") is None and not carries_state(history, place):
             yield from self._in_common(history, value, self._again[0][0], place)

@@ -18,7 +18,7 @@ from clickhouse_server import clickhouse  # noqa: F401
 hypothesis.settings.register_profile(
     "barograph",
     deadline=None,
-    derandomize=bool(os.environ.get("CI")),
+    derandomize=bool(os.environ.get("CI") or os.environ.get("BAROGRAPH_CI")),
     print_blob=True,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )

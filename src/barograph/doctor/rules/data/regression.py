@@ -260,8 +260,8 @@ class UnexplainedTargets(WatchRule):
         if loss is None or is_game(history, loss) or history.role("reward") is not None:
             return
         if evaluation is not None and evaluation.end and not scale >= _RAW:
-            last, variance = usual(evaluation, *place, 1), usual(history.channel("model/target_std"), *place) ** 2
-            if last < self.at["better"] * min(evaluation.first, variance):
+            last, deviation = usual(evaluation, *place, 1), usual(history.channel("model/target_std"), *place)
+            if last < self.at["better"] * min(evaluation.first, deviation * deviation):
                 return
         noise = self._noise(history, place)
         if noise == "other" and (place[0] < self.at["denoising"] or _falls(loss, place)):

@@ -74,7 +74,7 @@ def beyond_doubt(
     mean, by so much that its loss needs not say it: a training that augments, and one with several losses, has a loss
     that says nothing."""
     figures = {name: history.channel(f"model/input_{name}") for name in ("mean", "std")}
-    if None in figures.values() or elsewhere(history) or not deviation > 0:
+    if None in figures.values() or elsewhere(history) or not 0 < deviation < math.inf:
         return False
     means, scales = (newest(one, *place, 64) for one in figures.values() if one is not None)
     means, scales = means[numpy.isfinite(means)], scales[numpy.isfinite(scales)]
@@ -88,9 +88,10 @@ def beyond_doubt(
         known(history.channel(f"model/{name}"), *place) > 1 for name in ("loss_pairs", "loss_classes", "loss_queue")
     )
     outside = max(float(means.min()) - here, here - float(means.max())) >= limits["outside"] * scale
-    wider, narrow = math.log(deviation / scales.max()), math.log(scales.min() / deviation)
+    size = math.log(deviation)
+    wider, narrow = size - math.log(scales.max()), math.log(scales.min()) - size
     pictures = math.isfinite(known(history.channel("model/eval_input_low"), *place))
-    apart = abs(here - mean) / scale + abs(math.log(deviation / scale))
+    apart = abs(here - mean) / scale + abs(size - math.log(scale))
     enough = apart >= limits["both_of_pictures" if pictures else "both"]
     return bool(normal and discrete and outside and max(wider, narrow) >= limits["other_scale"] and enough)
 

@@ -473,7 +473,7 @@ def _other_scale(
     rows = deviations.rows()
     past = numpy.sort(rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step <= step)])
     whole, past = past, past[len(past) // 10 : len(past) - len(past) // 10]  # some small batches are far from others
-    if len(past) < 3 or not past[0] > 0:
+    if len(past) < 3 or not min(past[0], scale) > 0:
         return False
     if past[-1] > limits["steady"] * past[0] and not beyond_all(history, deviation, whole, place, limits):
         return False

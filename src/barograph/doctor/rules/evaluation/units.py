@@ -244,7 +244,8 @@ class TrainingSummed(Walker):
         early = first.step <= int(began.step[0]) + self.at["early"] and int(began.segment[0]) == point.segment
         times = float(began.value[0]) / first.value
         for count in (rows, rows / 2):
-            near = times > 0 and count >= self.at["rows"] and abs(math.log(times / count)) < self.at["near"]
+            near = 0 < times < math.inf and self.at["rows"] <= count < math.inf
+            near = near and abs(math.log(times / count)) < self.at["near"]
             later = abs(math.log(point.train / point.value / count)) < math.log(self.at["later"]) if near else False
             if early and later and count != passes and self.first(point.segment):
                 yield self.finding(

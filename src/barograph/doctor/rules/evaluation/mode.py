@@ -355,7 +355,7 @@ class EvaluationGradients(Rule):
     remedies = ("evaluate under `torch.no_grad()` or `torch.inference_mode()`",)
 
     def reset(self) -> None:
-        self._cursor, self._unused = RowCursor(), RowCursor()
+        self._cursor = RowCursor()
         self._began: dict[str, list[int]] = {}  # evaluations with gradients, by what says so
         self._segment, self._elsewhere = -1, False
 
@@ -363,12 +363,12 @@ class EvaluationGradients(Rule):
         evaluations = evaluations_of(history)
         if evaluations is None:
             return
-        for cursor, name in ((self._cursor, "gradients_in_evaluation"), (self._unused, "graphs_unused")):
-            for place, value in cursor.each(history.channel(f"model/{name}")):
-                if place[2] != self._segment:
-                    self._segment, self._began, self._elsewhere = place[2], {}, False
-                if value == 1:
-                    yield from self._saw(evaluations, name, place)
+        names = ("gradients_in_evaluation", "graphs_unused")
+        for which, place, value in self._cursor.in_order(*(history.channel(f"model/{name}") for name in names)):
+            if place[2] != self._segment:
+                self._segment, self._began, self._elsewhere = place[2], {}, False
+            if value == 1:
+                yield from self._saw(evaluations, names[which], place)
 
     def _saw(self, evaluations: Channel, name: str, place: tuple[int, int, int]) -> Iterator[Finding]:
         step, time, segment = place

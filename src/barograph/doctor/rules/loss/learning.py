@@ -375,7 +375,7 @@ class NotLearning(CurveRule):
         channel = None if channel is None or _OF_OTHERS.search(channel.name) else channel
         area = between(channel, 0, last, self._segment)
         share = falls_evenly(evaluations, rates)
-        moved = abs(math.log(losses[-1] / losses[0])) if losses.min() > 0 else math.inf
+        moved = abs(math.log(losses[-1]) - math.log(losses[0])) if losses.min() > 0 else math.inf
         even = share and len(evaluations) == len(losses) and moved <= 2 * share + _EPOCH_NOISE
         nothing = nothing_learnt(losses, beside, area) if last - 1 - rows.step[0] <= 1.5 * len(rows) else None
         if not even and nothing is None:

@@ -49,6 +49,19 @@ def test_heads_that_learn_to_look_at_one_key_while_the_loss_falls_warn_nobody(
     assert (one.severity, one.key) == (severity, "jump")
 
 
+@pytest.mark.parametrize(
+    ("last", "spike", "severity"), [(64.0, 0.8, "warning"), (64.0, 0.0, "info"), (45.0, 0.8, "info")]
+)
+def test_logits_that_are_ten_times_as_large_where_the_loss_jumped_are_not_learnt(
+    last: float, spike: float, severity: str
+) -> None:
+    logits = table("attention_logit_max", {"h.0": [*noisy(8, 5, 0.1), *[last] * 12]})
+    steps = numpy.arange(200)
+    loss = 4.0 / (1 + steps / 60) + spike * (steps >= 75) * numpy.exp(-(steps - 75) / 6)
+    (one,) = only(findings([AttentionLogits()], logits | {"train/loss": loss}), "attention_logits")
+    assert (one.severity, one.key, one.step) == (severity, "jump", 80)
+
+
 @pytest.mark.parametrize(("reach", "severity"), [(0.1, "warning"), (0.9, "info")])
 def test_large_logits_while_the_loss_falls_warn_where_they_are_of_the_initialisation(
     reach: float, severity: str

@@ -37,6 +37,10 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
     assert "(a)" in finding.remedies[0] and finding.causes[0].startswith("overfitting")
 
 
+AGAIN = {f"model/{name}": (np.arange(0, 2000, 100), np.full(20, value))
+         for name, value in (("rows_again", 0.04), ("example_rows", 10), ("distinct_rows", 200))}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("series", "first"),
     [
@@ -50,6 +54,7 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
         ({"train/epoch": (np.arange(2000), np.zeros(2000)),
           "model/rows_again": (np.arange(0, 2000, 10), np.ones(200))}, False),
         ({"model/rows_again": (np.arange(0, 2000, 10), np.zeros(200))}, False),
+        ({"train/epoch": (np.arange(2000), np.zeros(2000)), **AGAIN}, False),  # of the few rows that are known
         ({}, False),
     ],
 )  # fmt: skip

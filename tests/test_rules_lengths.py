@@ -154,3 +154,17 @@ def test_lengths_that_are_nearly_the_same_are_told_by_how_they_begin_anew(kind: 
     columns = {"train/loss": (STEP, 3.0 / (1 + STEP / 50)), "data/length_mean": (STEP, np.concatenate(passes))}
     for pieces in ((), tuple(range(0, 150, 7))):
         assert [one.step for one in findings_of([SortedLengths()], columns, pieces)] == [0] * told
+
+
+@pytest.mark.parametrize(("stages", "says"), [(3, False), (12, True)])
+def test_a_few_lengths_one_behind_the_other_are_the_stages_of_a_plan(stages: int, says: bool) -> None:
+    dice = np.random.default_rng(8)
+    stage = np.arange(len(LOOKS)) * stages // len(LOOKS)
+    ends = dice.random(len(LOOKS)) < 0.2  # a row that ends in what looks like padding
+    columns = {
+        "train/loss": (STEP, 3.0 / (1 + STEP / 50)),
+        "model/input_length_mean": (LOOKS, 24.0 * (1 + stage) - 0.1 * ends),
+        "model/input_length_std": (LOOKS, 0.5 * ends),
+        "model/example_rows": (LOOKS, np.full(len(LOOKS), 32.0)),
+    }
+    assert bool(findings_of([SortedLengths()], columns)) == says

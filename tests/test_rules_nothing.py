@@ -32,6 +32,17 @@ def test_evaluations_that_stay_the_first_one_are_found(trained: float, cause: st
     assert any(name.startswith("overfitting") for name in one.causes) is (trained < 1.7)
 
 
+@pytest.mark.parametrize(("known", "kind"), [(64.0, "overfit"), (4000.0, "not_learning")])
+def test_a_few_examples_that_are_known_by_heart_are_overfitting_first(known: float, kind: str) -> None:
+    columns = {
+        "train/loss": (STEPS, np.linspace(1.82, 0.01, len(STEPS))), "val/loss": (AT, np.linspace(1.75, 2.8, len(AT))),
+        "val/acc": (AT, np.full(10, 0.17)), "model/output_width": (np.zeros(1, int), np.full(1, 6.0)),
+        "model/rows_again": (AT, np.ones(len(AT))), "model/distinct_rows": (AT, np.full(len(AT), known)),
+    }  # fmt: skip
+    (one,) = found([NothingHolds()], columns)
+    assert one.kind == kind and one.causes[0].startswith("overfitting" if kind == "overfit" else "labels shuffled")
+
+
 @pytest.mark.parametrize(
     ("ends", "accuracy", "classes"),
     [

@@ -261,3 +261,21 @@ def test_a_loss_of_every_fifth_step_that_falls_is_above_a_later_evaluation_witho
         "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)),
     }  # fmt: skip
     assert ("noisy_labels" in warned(columns, rows)) == noisy
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("known", "again", "right", "says"),
+    [(64.0, 1.0, 0.17, False), (64.0, 0.1, 0.17, True), (4000.0, 1.0, 0.17, True), (64.0, 1.0, 0.02, True)],
+)
+def test_a_guess_in_evaluations_is_no_other_label_where_a_few_examples_are_known_by_heart(
+    known: float, again: float, right: float, says: bool, rows: int
+) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train_loss": every(FALLS * np.exp(-STEP / 40)),
+        "val_loss": (steps, 2.8 + 0.1 * dice.normal(size=10)), "val_accuracy": (steps, np.full(10, right)),
+        "model/rows_again": (STEP[::10], np.full(len(STEP[::10]), again)),
+        **of_graph(output_width=6.0, class_targets=1.0, distinct_rows=known),
+    }  # fmt: skip
+    assert ("other_labels" in warned(columns, rows)) == says

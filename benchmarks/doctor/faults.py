@@ -193,9 +193,9 @@ _fault("layer_frozen", "layer frozen", "frozen update_ratio vanishing", MIDDLE, 
        "one block's parameters stop being trained", hard=True)
 _fault("attention_temperature", "attention temperature", f"{BROKEN} attention logits activations", MIDDLE,
        (GPT, MOE, ENCODER), "attention logits × 24 from a step on", hard=True)
-_fault("no_z_loss", "no z-loss", f"{BROKEN} logits routing update_ratio learning_rate activations clipping", START,
-       (MOE,), "no z-loss and no clipping, at six times the tuned rate", config={"z_coefficient": 0.0, "clip": 0.0},
-       factors={"learning_rate": 6}, also=("learning rate too high",))
+_fault("no_z_loss", "no z-loss", f"{BROKEN} attention logits routing update_ratio learning_rate activations clipping",
+       START, (MOE,), "no z-loss and no clipping, at six times the tuned rate",
+       config={"z_coefficient": 0.0, "clip": 0.0}, factors={"learning_rate": 6}, also=("learning rate too high",))
 
 # -- mixture of experts ----------------------------------------------------------------------------
 

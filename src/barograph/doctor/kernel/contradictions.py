@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.facts import excluded_causes
 
@@ -105,7 +106,11 @@ def _all_trained(seen: _Measured) -> bool:
 
 
 def _reaches_back(seen: _Measured) -> bool:
-    flow = seen.since("flow_first_last")
+    """Whether the first block's gradient is about as large as the last's, and no half of the layers has next to none,
+    as in a part of the model that has no blocks."""
+    flow, (middle, high) = seen.since("flow_first_last"), (seen.since(f"flow_{name}") for name in ("p50", "p95"))
+    if min(len(middle), len(high)) and float(numpy.median(middle)) < depth.LAYERS * float(numpy.median(high)):
+        return False
     return len(flow) > 0 and bool(_EVEN[0] < float(numpy.median(flow)) < _EVEN[1])
 
 

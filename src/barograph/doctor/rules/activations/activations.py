@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
+_SINCE = 16  # rows of the loss, behind which heads may have jumped
 _START = 20  # steps; a first table behind them says nothing of the start
 
 
@@ -36,7 +37,8 @@ class AttentionLogits(Rule):
     warning, as where the largest logit of a layer is three times the largest of its last 16 tables (four at least) and
     above 30, or doubles over 16 tables while above 100; and where that comes to 1,000 it is critical. While the loss
     still falls, a level above 100, and a jump to less, are info findings: heads that look at one key, as those that
-    copy, are learnt so.
+    copy, are learnt so. A jump to ten times the largest is a warning all the same where a loss of the last 16 is a
+    tenth above the highest of the 16 before.
 
     What to do: QK-norm, or QK-clip at 100; a lower learning rate; look at who sets the scale of attention.
     """
@@ -52,6 +54,8 @@ class AttentionLogits(Rule):
         "broken": (1000.0, "ours"),
         "jump": (3.0, "times the largest before; ours"),
         "jump_least": (30.0, "ours"),
+        "sudden": (10.0, "times the largest before, at which the loss jumped: nothing that is learnt; ours"),
+        "shaken": (1.1, "times the highest of 16 losses, in the 16 since; ours"),
         "falls": (0.99, "of the loss 64 rows before: it still falls; ours"),
         "moved": (0.15, "of their size that weights can have moved: they are as initialised; ours"),
         "growth": (2.0, "in 16 tables: exponential growth; ours"),
@@ -126,7 +130,8 @@ class AttentionLogits(Rule):
         }
         severity = "critical" if largest > at["broken"] else "warning" if strong or state == "high" else "info"
         of_use = (state == "high" and not drawn) or (state == "jump" and largest <= at["high"])
-        if severity == "warning" and of_use and self._falls(history, step, time, segment):
+        at_once = state == "jump" and largest > at["sudden"] * past and self._shaken(history, step, time, segment)
+        if severity == "warning" and of_use and not at_once and self._falls(history, step, time, segment):
             severity = "info"  # a head that has learnt to look at one key
         text = f"The largest attention logit of {names[worst]} is {largest:.3g} at step {step}"
         yield self.finding(
@@ -139,6 +144,13 @@ class AttentionLogits(Rule):
                       half_rate(history, step, time, segment), *(saved_before(history, step) if strong else [])],
             confidence=0.75 if strong else 0.6 if state == "high" else 0.3,
         )  # fmt: skip
+
+    def _shaken(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether the loss has jumped of late."""
+        loss = history.role("loss")
+        rows = newest(loss, step, time, segment, 2 * _SINCE) if loss is not None else numpy.empty(0)
+        earlier, since = rows[:-_SINCE], rows[-_SINCE:]
+        return len(earlier) >= _SINCE and bool(numpy.nanmax(since) > self.at["shaken"] * numpy.nanmax(earlier))
 
     def _falls(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         """Whether the median of the loss's last 64 rows is below that of the 64 before; of a short run, of halves."""

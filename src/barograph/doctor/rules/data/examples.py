@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, usual
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
@@ -81,6 +82,12 @@ ALIKE = "chosen and rejected alike: the same examples, or cut to what they have 
 def watched(history: RunHistory, name: str, place: Place) -> float:
     """What the watch last said of something at a place; NaN if nothing."""
     return known(history.channel(f"model/{name}"), *place)
+
+
+def few_examples(history: RunHistory, place: Place) -> bool:
+    """Whether the training has the same few hundred examples again and again: all of the last looks were known."""
+    share = usual(history.channel("model/rows_again"), *place)
+    return watched(history, "distinct_rows", place) < _FEW and share >= _AGAIN
 
 
 def carries_state(history: RunHistory, place: Place) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _ROWS, _ALIKE, _EARLY = "model/example_rows", 8, 4096  # looks; rows that are compared
 BY_LENGTH = "data sorted: by length"
+_LEVEL = 0.02  # of a length: those as near are of one stage of a plan
 _SOURCES = ("data/length_{}", "data/sequences"), ("model/input_length_{}", _ROWS)  # of lengths; of rows
 _PHASES, _APART, _NEAR, _SURELY, _ONE_WAY = 12, 4.0, 0.5, 3.5, 0.8  # see `sorted_examples`; Kendall's τ
 
@@ -68,22 +69,23 @@ class SortedLengths(WatchRule):
     over their number. Here it is four times that or more, and lengths rise from look to look more often than not (or
     fall), by four standard deviations of what is so by chance: n differences of numbers in random order have (n ± √(n /
     3)) / 2 rises. To the end of a run in which they never begin anew, it is enough that nearly all pairs of looks go
-    one way (Kendall's τ). Batches of like lengths in random order have no such order. Where all rows of a batch have
-    one length in each look, as those of a planned change of length, they have to rise and to begin anew, or to take
-    five different lengths or more in one order to the end of the run, of texts that are whole: in eight looks or more
-    all rows have padding behind one token that stands nowhere else, and in no look they have not. A plan that cuts
-    texts cuts their ends. The same five lengths are enough where the configuration says that nothing is shuffled
-    (`shuffle: false`, a sequential sampler). Or the lengths of all batches are recorded and go one way to the end, and
-    where one length follows another, batches have some of both, three times or more; or each length has half as many
-    batches again as the one before, and two thirds of them, by turns. Where the configuration has a curriculum, or
-    groups examples by length on purpose, there is no finding; nor where a reward is logged, for what a policy writes
-    gets longer or shorter as it learns. Where the lengths of all batches are recorded (`data/length_mean`), they need
-    only rise and begin anew: by three fifths of their range from one to the next, with at most one in twenty of the
-    other changes downwards. So of the tokens that are logged of each step, which are of the targets of two texts, say:
-    where they are the loss's targets in eight looks or more of batches of as many rows, and those behind the new
-    beginning are as many, one by one, as those of the pass before. Lengths whose longest is no more than half as long
-    again as the shortest begin anew, too, where they have gone one way for eight changes or more, and sixteen batches
-    of a pass are as long, one by one, as those of the pass before, as below.
+    one way (Kendall's τ), of five lengths or more that differ by a fiftieth: fewer are the stages of a plan. Batches of
+    like lengths in random order have no such order. Where all rows of a batch have one length in each look, as those of
+    a planned change of length, they have to rise and to begin anew, or to take five different lengths or more in one
+    order to the end of the run, of texts that are whole: in eight looks or more all rows have padding behind one token
+    that stands nowhere else, and in no look they have not. A plan that cuts texts cuts their ends. The same five
+    lengths are enough where the configuration says that nothing is shuffled (`shuffle: false`, a sequential sampler).
+    Or the lengths of all batches are recorded and go one way to the end, and where one length follows another, batches
+    have some of both, three times or more; or each length has half as many batches again as the one before, and two
+    thirds of them, by turns. Where the configuration has a curriculum, or groups examples by length on purpose, nothing
+    is said; nor where a reward is logged, for what a policy writes gets longer or shorter as it learns. Where the
+    lengths of all batches are recorded (`data/length_mean`), they need only rise and begin anew: by three fifths of
+    their range from one to the next, with at most one in twenty of the other changes downwards. So of the tokens that
+    are logged of each step, which are of the targets of two texts, say: where they are the loss's targets in eight
+    looks or more of batches of as many rows, and those behind the new beginning are as many, one by one, as those of
+    the pass before. Lengths whose longest is no more than half as long again as the shortest begin anew, too, where
+    they have gone one way for eight changes or more, and sixteen batches of a pass are as long, one by one, as those of
+    the pass before, as below.
 
     Samplers that sort large pieces of shuffled data, to save padding, begin anew, too: with other examples. So it takes
     examples that come again behind the place where lengths begin anew (`model/rows_again`; where that is not known,
@@ -196,7 +198,10 @@ class SortedLengths(WatchRule):
             self._looked.anew < 0 and abs(steps.sum()) == len(steps) and len(set(self._means)) >= self.at["lengths"]
             and (_are_whole(history, place, self.at["whole"]) or _in_turn(history))
         )  # fmt: skip
-        sure = sure and (self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False)
+        planned = self._looked.anew < 0 and _levels(self._means) < self.at["lengths"]
+        sure = sure and not planned and (
+            self._looked.anew < 0 or _come_again(history, self._looked.anew, place) is not False
+        )  # fmt: skip
         ordered = abs(order) > self.at["sure"] or (self._looked.anew < 0 and abs(trend) > self.at["trend"])
         if sure and ordered and between > self.at["apart"] * chance and self.first(place[2]):
             up = (order if abs(order) > self.at["sure"] else trend) > 0
@@ -258,6 +263,12 @@ def _trend(means: list[float]) -> float:
     values = numpy.array(means)
     signs = numpy.sign(values[None, :] - values[:, None])[numpy.triu_indices(len(values), 1)]
     return float(signs.sum() / max(1, numpy.count_nonzero(signs)))
+
+
+def _levels(means: list[float]) -> int:
+    """How many different lengths there are, but for those that lie within a fiftieth of each other."""
+    values = numpy.sort(means)
+    return 1 + int((values[1:] > (1 + _LEVEL) * values[:-1]).sum())
 
 
 def _in_turn(history: RunHistory) -> bool:

@@ -17,7 +17,7 @@ from barograph.core.heldout import HELD_OUT
 from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
-from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import SAME_VIEWS, Place, WatchRule, few_examples, watched
 from barograph.doctor.rules.data.targets import by_heart, others_scale
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class OtherLabels(WatchRule):
     all, and the evaluation's accuracy is half of a guess's or less, its loss above that of a guess, in two evaluations
     in a row: a model that has learnt nothing of use would still guess. Where an evaluation before had an accuracy of
     twice a guess's, its labels are not others, and something else has come since. Of five classes or more an accuracy
-    up to a quarter above a guess's counts, where the evaluation's loss is 1.2 times that of a guess: no example of the
-    evaluation is like those of the training. Of pairs that are matched in the batch an accuracy up to five times a
-    guess's counts, for the evaluation may have smaller batches.
+    up to a quarter above a guess's counts, where the evaluation's loss is 1.2 times that of a guess, and the training
+    has more than a few hundred examples: none of the evaluation is like those of the training. Of pairs that are
+    matched in the batch an accuracy up to five times a guess's counts, for the evaluation may have smaller batches.
 
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
     inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding; nor is there
@@ -88,7 +88,8 @@ class OtherLabels(WatchRule):
         guess = math.log(width)
         differs = right <= self.at["accuracy"] and theirs > guess
         near = self.at["pairs"] if pairs is not None else self.at["near"]
-        differs = differs or (width >= 5 and right <= near and theirs > self.at["worse"] * guess)
+        unlike = width >= 5 and right <= near and theirs > self.at["worse"] * guess
+        differs = differs or (unlike and not few_examples(history, place))
         differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
         differs = differs and not others_scale(history, place)
         differs = differs and not by_heart(history, place)

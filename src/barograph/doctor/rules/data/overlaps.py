@@ -6,6 +6,7 @@ Out:  findings of `EvaluationOverlaps`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -82,11 +83,11 @@ class EvaluationOverlaps(Rule):
     alone. Where the training's rows that were looked at are fewer than thirty for each of the model's outputs, which
     may be classes, and where pairs are matched, nothing is said.
 
-    A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance
-    gives above a fifth on top, for that is an estimate; one in ten of windows of a text; for the watch keeps only
-    those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a row. Where a
-    series is split by time, the first windows of the evaluation may overlap with the last ones of the training: a
-    few of many. Where a reward is logged, nothing is said.
+    A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance gives
+    above a fifth on top, for that is an estimate, and four standard errors; one in ten of windows of a text; for the
+    watch keeps only those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a
+    row. Where a series is split by time, the first windows of the evaluation may overlap with the last ones of the
+    training: a few of many. Where a reward is logged, nothing is said.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -113,6 +114,7 @@ class EvaluationOverlaps(Rule):
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
+        "errors": (4.0, "standard errors of what chance gives, beyond it; ours"),
         "leap": (1.9, "times what later ranks lie apart, that the first four do, of pictures; ours"),
         "each": (1.7, "the same, in each number of directions; ours"),
         "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
@@ -174,7 +176,8 @@ class EvaluationOverlaps(Rule):
                     beyond = (value - chance) / max(1 - chance, 1e-9)
                     unsure = self.at["unsure"] * max(0.0, chance - _SURE) if name == "passages" else 0.0
                     many = many and chance <= self.at["chance"] and beyond >= least + unsure
-                    many = many and beyond * count >= self.at["rows"]
+                    error = math.sqrt(max(0.0, chance * (1 - chance)) / max(1.0, count))
+                    many = many and beyond * count >= self.at["rows"] and value - chance >= self.at["errors"] * error
                 if not (many and batches >= self.at["batches"]) or (row and row[0][1] != place[2]):
                     row.clear()
                 if not (many and batches >= self.at["batches"]) or history.role("reward") is not None:

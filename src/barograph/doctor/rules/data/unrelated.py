@@ -55,8 +55,9 @@ class UnrelatedLabels(WatchRule):
     half of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's
     gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of
     that of others), the first cause is that gradients vanish; where the weights had grown fivefold in the first hundred
-    steps, that these were too large. Where a decay that is added to the gradient was larger than the loss's from the
-    start, nothing is said: `decay_dominates` is about that.
+    steps, that these were too large. So it is where the first block's gradient was a third of the last block's or more
+    at the first look, and is a thirtieth or less now. Where a decay that is added to the gradient was larger than the
+    loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -182,19 +183,24 @@ class UnrelatedLabels(WatchRule):
         if outweighed(history, place[1]) >= 1:
             return  # `decay_dominates` speaks when the run is over: nothing can be learnt of any labels
         vanished, blown = depth.vanishes(history, *place), _grown(history, place)
-        why = [*([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])]
+        faded = not vanished and depth.faded(history, *place)
+        why = [_BROKEN, *_RATE] if faded else [
+            *([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])
+        ]  # fmt: skip
         learnt = pairs and not by_heart and below
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
+                                "the first layers' gradients, as large as the last ones' when the training began, are "
+                                "a small part of them: steps have broken what was initialised." if faded else
                                 "it is below it all the time, and hardly falls." if learnt else
                                 "evaluations have a guess's loss or more: only its own examples are learnt."
                                 if by_heart else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
-            kind="vanishing" if vanished else "logits" if learnt else self.kind,
+            kind="vanishing" if vanished or faded else "logits" if learnt else self.kind,
             causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels, *others],
-            remedies=list(_SMALLER if vanished and blown else depth.REMEDIES if vanished else self.remedies),
+            remedies=list(_SMALLER if faded or (vanished and blown) else depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip
 
 
@@ -202,6 +208,8 @@ _NEARLY_EQUAL = ["temperature inverted: similarities are multiplied by it, and a
                  "temperature too high"]  # fmt: skip
 _PAIRED = "labels shifted: the two sides of a pair don't belong together"
 _LARGE = "learning rate too high: the first steps made the weights so large that no gradient goes through them"
+_BROKEN = "learning rate too high: the first steps broke the initialisation"
+_RATE = ["no warm-up: or one that is too short"]
 _SMALLER = ["lower the learning rate tenfold", "warm it up, and clip gradients"]
 _GROWN, _FIRST = 5.0, 100  # times the first norm of all weights, in that many steps
 _TOO_HIGH = "temperature too high: the logits are divided by too much"

@@ -11,7 +11,7 @@ import math
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.curve import between
-from barograph.doctor.rules.data.examples import Place, watched
+from barograph.doctor.rules.data.examples import Place, few_examples, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint
 from barograph.doctor.rules.evaluation.ranking import AREA
 
@@ -67,6 +67,8 @@ def causes_apart(
         return [*unscaled, *_APART, _SEEN]
     # as good as a guess at the first evaluation: what was learnt since holds for the training's own examples alone
     guessed = classes > 1 and min(start.train, best.value) >= _A_GUESS * math.log(classes)
+    if guessed and few_examples(history, place):
+        return [_SEEN, _UNRELATED, _LABELS]
     return [_UNRELATED, _SEEN, _LABELS] if guessed else []
 
 

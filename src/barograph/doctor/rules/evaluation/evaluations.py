@@ -46,6 +46,7 @@ _TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[str, int, int, int], float]] =
 """The training at an evaluation, worked out once for all rules: (series, step before, step, segment) → loss."""
 
 
+_OFTEN, _AGAIN = 3, 0.25  # looks with rows that came again; of all rows, those that did, as these looks let expect
 _FEW_ROWS = 0.1  # mean share of rows that were seen before; `repeated_rows` counts from there too
 
 
@@ -198,8 +199,19 @@ def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
     if known is not None and known.end and known.began[0] <= step:
         rows = known.rows()
         seen = rows.value[(rows.step <= step) & numpy.isfinite(rows.value)]
-        signs += [False] * bool(len(seen) and float(seen.mean()) > _FEW_ROWS)
+        mean = float(seen.mean()) if len(seen) else 0.0
+        often = int((seen > 0).sum()) >= _OFTEN and mean * _unseen(history, step, segment) > _AGAIN
+        signs += [False] * bool(mean > _FEW_ROWS or often)
     return bool(signs) and all(signs)
+
+
+def _unseen(history: RunHistory, step: int, segment: int) -> float:
+    """How many times as many examples were trained on as the watch, which looks at some steps, knows."""
+    looks, distinct = history.channel("model/example_rows"), history.channel("model/distinct_rows")
+    sizes, counts = between(looks, 0, step + 1, segment), between(distinct, 0, step + 1, segment)
+    if looks is None or not min(len(sizes), len(counts)) or not counts[-1] > 0:
+        return 1.0
+    return max(1.0, float(numpy.median(sizes)) * (step - looks.began[0] + 1) / float(counts[-1]))
 
 
 def trained_then(history: RunHistory, points: Sequence[EvaluationPoint], best: EvaluationPoint) -> float:

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import few_examples
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _NEAR = 0.3  # of ln of the classes: a first loss of a model that is new
 _THIRD = 3
+_SEEN = "overfitting: the examples are memorized, and nothing else is learnt"
 
 
 class NothingHolds(Rule):
@@ -33,7 +35,8 @@ class NothingHolds(Rule):
     and none of the accuracies is more than 0.03 from another, or 0.7 or more. The first evaluation had not learnt
     anything either: its loss is not below the training's first one by more than 15%. Each example may be given the most
     frequent class. Where the training's loss has fallen by a tenth, something is learnt that holds for its own examples
-    alone: inputs and labels don't belong together, or the evaluation's do not.
+    alone: inputs and labels don't belong together, or the evaluation's do not; or its examples are a few hundred,
+    which it knows by heart.
 
     What to do: print ten examples of each set with their labels, as they go into the model.
     """
@@ -81,12 +84,13 @@ class NothingHolds(Rule):
             part = rows.value[-(len(rows) // _THIRD) :]
             now = float(numpy.median(part)) if len(part) else loss.last
             fitted = now <= (1 - self.at["fitted"]) * loss.first
+            few = fitted and few_examples(history, place)
             yield self.finding(
                 int(seen.step[0]), f"In {len(seen)} evaluations hardly one is better than the first: {first:.4g} then, "
                 f"{low:.4g} at best, with an accuracy of {high:.3g} at most; the training loss went from "
                 f"{loss.first:.4g} to {now:.4g}.", found=place[0], segment=place[2], confidence=0.85,
-                causes=[*self.causes[:1], "overfitting: the examples are memorized, and nothing else is learnt"]
-                if fitted else list(self.causes),
+                causes=[_SEEN, *self.causes[:1]] if few else [*self.causes[:1], _SEEN] if fitted
+                else list(self.causes), kind="overfit" if few else self.kind,
                 evidence={"first": rounded(first), "best": rounded(low), "accuracy": rounded(high)},
             )  # fmt: skip
 

@@ -1,0 +1,37 @@
+"""A loss that stays at a guess's: whether labels are to blame, or what the first steps did."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules_objective import FLAT, STEP, every, of_graph, warned
+
+LOOKS = STEP[::10]
+
+
+@pytest.mark.parametrize("rows", [7, len(STEP)])
+@pytest.mark.parametrize(
+    ("first", "later", "cause"),
+    [
+        (1.0, 0.005, "learning rate too high"),  # steps broke what was initialised
+        (1.0, 0.2, "labels shuffled"),
+        (0.1, 0.005, "labels shuffled"),  # an initialisation of its own
+        (1.0, 1e-5, "gradients vanish"),
+    ],
+)
+def test_the_first_steps_are_to_blame_where_the_first_layers_had_gradients_before_them(
+    first: float, later: float, cause: str, rows: int
+) -> None:
+    flow = LOOKS, np.where(LOOKS == 0, first, later)
+    columns = {"loss": every(FLAT), "model/flow_first_last": flow} | of_graph(loss_classes=8.0, update_p50=1e-3)
+    found = warned(columns, rows)["unrelated_labels"]
+    assert found.causes[0].startswith(cause) and (found.kind == "data") == (cause == "labels shuffled")
+
+
+@pytest.mark.parametrize(("middle", "vanishes"), [(1e-11, True), (1e-4, False)])
+def test_half_of_the_layers_without_a_gradient_are_seen_wherever_the_blocks_are(middle: float, vanishes: bool) -> None:
+    columns = {"loss": every(FLAT)} | of_graph(loss_classes=8.0, update_p50=1e-3)
+    flow = {"flow_first_last": 0.9, "flow_p5": 1e-12, "flow_p50": middle, "flow_p95": 0.05}
+    columns |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in flow.items()}
+    found = warned(columns)["unrelated_labels"]
+    assert found.causes[0].startswith("gradients vanish" if vanishes else "labels shuffled")

@@ -198,7 +198,7 @@ class UnrelatedLabels(WatchRule):
                                 if by_heart else
                                 "nothing in the inputs says what the targets are."),
             found=place[0], segment=place[2], confidence=0.9,
-            kind="vanishing" if vanished or faded else "logits" if learnt else self.kind,
+            kind="vanishing" if vanished else "not_learning" if faded else "logits" if learnt else self.kind,
             causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels, *others],
             remedies=list(_SMALLER if faded or (vanished and blown) else depth.REMEDIES if vanished else self.remedies),
         )  # fmt: skip

@@ -181,3 +181,41 @@ def test_an_evaluation_in_training_mode_is_seen_of_functions_too(
 def test_the_training_is_the_same_with_the_watch(tmp_path: Path, how: str, called: bool) -> None:
     pair = [train(tmp_path / str(on), 0.3, how, called=called, watched=on)[1] for on in (True, False)]
     assert pair[0] == pair[1]
+
+
+@pytest.mark.parametrize(
+    ("head", "mode", "frozen", "modes"),
+    [
+        ("linear", "eval", True, []),  # of what is trained nothing has a mode
+        ("dropout", "eval", True, [0]),
+        ("dropout", "head", True, [1]),
+        ("linear", "eval", False, [0]),
+        ("linear", "train", True, [1]),
+    ],
+)
+def test_a_frozen_backbone_in_evaluation_mode_says_nothing_of_what_is_trained_on_it(
+    tmp_path: Path, head: str, mode: str, frozen: bool, modes: list[float]
+) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(6)
+    base = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, 8))
+    top = nn.Sequential(nn.Dropout(0.3), nn.Linear(8, 3)) if head == "dropout" else nn.Linear(8, 3)
+    model = nn.Sequential(base, top)
+    base.requires_grad_(not frozen)
+    optimizer = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], 1e-2)
+    run = barograph.init("p", "r", dir=str(tmp_path), git=False, console="none", sidecar=False)
+    run.watch(model, optimizer)
+    for step in range(12):
+        model.train(mode == "train")
+        if mode == "head":
+            top.train()
+        rows = torch.randn(32, 12)
+        loss = functional.cross_entropy(model(rows), rows[:, :3].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    seen = barograph.StoredRun(run.dir)
+    found = seen.series("model/training").y.tolist() if "model/training" in seen.names() else []
+    assert found == modes

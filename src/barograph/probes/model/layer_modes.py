@@ -88,6 +88,7 @@ class LayerModes:
         self._looks = [TrainedLook(model, self._owners)] if listens else []
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # in training mode before the first evaluation
         self._steps, self._told = 0, False
+        self._around: dict[int, Any] = {}  # the module that each is a part of, by its id
         self._known: tuple[int, list[Any]] = (-1, [])  # layers that have a mode, and of how many owners that was
 
     def _has(self, module: Any) -> bool:
@@ -97,13 +98,14 @@ class LayerModes:
         """The model is not called, but these: one that stands for it, or several."""
         self.close()
         self._model, self._parts = self._whole if alone is None else alone, alone is None
+        self._around = {}
         self._differ = any(map(has_mode, self._model.modules()))
         several = {id(one): one for one in ([alone] if alone is not None else parts) if one is not None}
         self._looks = [TrainedLook(one, self._owners) for one in several.values()]
 
     def of(self, module: Any, trains: bool = True) -> bool | None:
         """Whether a pass is in training mode; None where that makes no difference, or parts are in different ones, as a
-        frozen one may be."""
+        frozen one may be. Of a training's pass layers count that are trained, or are a part of what is."""
         if not self._differ and not self._owners:
             return None
         layers = self._switched() if self._parts else []
@@ -111,6 +113,9 @@ class LayerModes:
         if len(modes) > 1:
             return None
         mode = modes.pop()
+        if trains and not mode:  # a backbone that is frozen belongs there, and what is trained on it may have no mode
+            trained = [one for one in self._switched() if self._is_trained([one])]
+            return any(one.training for one in trained) if trained else None
         if mode and not trains and not layers:  # all that has a mode may be in evaluation mode, in a model that is not
             return any(one.training for one in module.modules() if self._has(one))
         return mode
@@ -121,7 +126,7 @@ class LayerModes:
         return frozenset(type(one) for one in self._owners)
 
     def _switched(self) -> list[Any]:
-        """All layers that have a mode, of a model that is called by its parts."""
+        """All layers that have a mode."""
         if self._known[0] != len(self._owners):
             self._known = len(self._owners), [one for one in self._model.modules() if self._has(one)]
         return self._known[1]
@@ -149,8 +154,9 @@ class LayerModes:
 
     def _is_trained(self, left: Sequence[Any]) -> bool:
         """Whether each of these has parameters that are trained, or what it is a part of has, where it has none."""
-        around = {id(child): part for part in self._model.modules() for child in part.children()}
-        owners = (one if any(True for _ in one.parameters()) else around.get(id(one), one) for one in left)
+        if not self._around:
+            self._around = {id(child): part for part in self._model.modules() for child in part.children()}
+        owners = (one if any(True for _ in one.parameters()) else self._around.get(id(one), one) for one in left)
         return all(any(item.requires_grad for item in owner.parameters()) for owner in owners)
 
     def close(self) -> None:

@@ -129,6 +129,16 @@ def test_activations_of_another_size_warn_where_the_loss_is_worse() -> None:
     assert (one.severity, one.step, one.found) == ("warning", 120, 130)
 
 
+@pytest.mark.parametrize(("ends", "severity"), [(200.0, "info"), (20.0, "warning"), (None, "warning")])
+def test_saturated_units_beside_a_reward_that_rises_warn_nobody(ends: float | None, severity: str) -> None:
+    """A critic of states that are worth the same, beside a policy that has learnt."""
+    series = table("saturated", {"value.2": [*[0.3] * 10, *[0.95] * 6]})
+    if ends is not None:
+        series["rollout/reward"] = numpy.linspace(20, ends, 160) + noisy(160, 0, 0.1)
+    (one,) = only(findings([SaturatedUnits()], series), "saturated_units")
+    assert one.severity == severity
+
+
 def test_dead_and_saturated_units() -> None:
     (one,) = only(findings([DeadUnits()], table("dead", {"h.0": [0.0, 0.97, 0.98, 0.99]})), "dead_units")
     assert (one.severity, one.step, one.found, one.kind) == ("warning", 10, 20, "dead")

@@ -349,15 +349,17 @@ def test_nine_in_ten_targets_of_one_class_are_no_shift_of_labels() -> None:
 
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
-    ("passes", "evaluated", "share", "told"),
-    [(1.0, 0.9, 1.0, True), (2.0, 0.9, 1.0, False), (1.0, 0.4, 1.0, False), (1.0, 0.9, 0.97, False)],
-    ids=["positives alone", "two players", "margins of pairs", "few negatives"],
-)
+    ("passes", "evaluated", "share", "terms", "told"),
+    [(1.0, 0.9, 1.0, 1.0, True), (2.0, 0.9, 1.0, 1.0, False), (1.0, 0.4, 1.0, 1.0, False),
+     (1.0, 0.9, 0.97, 1.0, False), (1.0, 0.9, 1.0, 2.0, False)],
+    ids=["positives alone", "two players", "margins of pairs", "few negatives", "negatives in another term"],
+)  # fmt: skip
 def test_a_logistic_loss_of_positives_alone_has_nothing_to_tell_apart(
-    passes: float, evaluated: float, share: float, told: bool, rows: int
+    passes: float, evaluated: float, share: float, terms: float, told: bool, rows: int
 ) -> None:
     looks = np.arange(0, ROWS, 10)
-    figures = {"passes": passes, "sigmoid_twice": 0.0, "top_target": 1.0, "top_target_share": share}
+    figures = {"passes": passes, "sigmoid_twice": 0.0, "top_target": 1.0, "top_target_share": share,
+               "loss_terms": terms}  # fmt: skip
     columns = {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
     columns |= {"loss": every(np.exp(-STEP / 30)), "val_loss": (looks, np.full(len(looks), evaluated))}
     found = warned(columns, rows)

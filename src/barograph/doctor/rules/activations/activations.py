@@ -150,7 +150,9 @@ class AttentionLogits(Rule):
         loss = history.role("loss")
         rows = newest(loss, step, time, segment, 2 * _SINCE) if loss is not None else numpy.empty(0)
         earlier, since = rows[:-_SINCE], rows[-_SINCE:]
-        return len(earlier) >= _SINCE and bool(numpy.nanmax(since) > self.at["shaken"] * numpy.nanmax(earlier))
+        if len(earlier) < _SINCE or not numpy.isfinite(rows).all():
+            return False
+        return bool(since.max() > self.at["shaken"] * earlier.max())
 
     def _falls(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         """Whether the median of the loss's last 64 rows is below that of the 64 before; of a short run, of halves."""

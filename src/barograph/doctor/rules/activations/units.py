@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import half_rate
+from barograph.doctor.kernel.cursor import half_rate, newest
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, in_order, shown
 
@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
 
+_REWARDS, _LATE = 4096, 16  # rows of a reward that are looked at; the newest ones
+
+
 class DeadUnits(Rule):
     """Units of an MLP are dead.
 
     A unit is dead in a table if no token of the batch activated it. Half of a layer's units or more is what SageMaker
     warns of; on small batches, and in models that use few units for each token, that is common, so it is an info
-    finding. Nine tenths in two tables in a row are a warning: such a layer does almost nothing.
+    finding. Nine tenths in two tables in a row are a warning: such a layer does almost nothing. Where a reward is
+    logged, and its last 16 rows are higher than those before, it is an info finding all the same.
 
     What to do: smaller learning rate, smaller biases at the start, an activation function with a gradient below zero
     (GELU, SiLU, leaky ReLU).
@@ -77,22 +81,35 @@ class DeadUnits(Rule):
             if due and (current.segment, level) not in self._said:
                 self._said |= {(current.segment, level), (current.segment, "informs")}
                 worst = float(numpy.nanmax(current.value))
+                warns = level == "warns" and not _plays_well(history, current)
                 yield self.finding(
                     began, f"{worst:.0%} of the units of {shown(due)} are {self.words}, since about step {began}.",
-                    severity="warning" if level == "warns" else "info", found=current.step, key=level,
+                    severity="warning" if warns else "info", found=current.step, key=level,
                     segment=current.segment, evidence={"layers": in_order(due)[:8], "share": worst},
                     causes=list(self.reasons[:2]),
                     remedies=[half_rate(history, current.step, current.time, current.segment), 
                     "start with smaller biases, or use another activation function"],
-                    confidence=0.75 if level == "warns" else 0.3,
+                    confidence=0.75 if warns else 0.3,
                 )  # fmt: skip
+
+
+def _plays_well(history: RunHistory, current: LayerRound) -> bool:
+    """Whether a reward is logged and has been higher of late than before: what the layer does is enough for it."""
+    reward = history.role("reward")
+    if reward is None:
+        return False
+    rows = newest(reward, current.step, current.time, current.segment, _REWARDS)
+    rows = rows[numpy.isfinite(rows)]
+    early, late = rows[:-_LATE], rows[-_LATE:]
+    return len(early) >= _LATE and float(numpy.median(late)) > float(numpy.median(early))
 
 
 class SaturatedUnits(DeadUnits):
     """A bounded function (sigmoid, tanh) is at its bounds, where it has no gradient.
 
     Half of the outputs of a layer or more is what SageMaker warns of, and an info finding here; nine tenths in two
-    tables in a row are a warning.
+    tables in a row are a warning. Where a reward is logged, and its last 16 rows are higher than those before, it is an
+    info finding all the same: a critic of states that are worth the same needs no more.
 
     What to do: smaller weights at the start, normalisation before the function, or a function without bounds.
     """

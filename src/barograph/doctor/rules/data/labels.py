@@ -37,6 +37,9 @@ class NoisyLabels(WatchRule):
     other classes; the model is nearly as sure there as in the others, as no model is of what it has yet to learn; the
     evaluation's loss is below four fifths of the training's.
 
+    Where steps have more passes with gradients than backward passes, as those of an attack have, which makes inputs
+    hard, nothing is said.
+
     What to do: look at labels by hand; look at what joins inputs with labels.
     """
 
@@ -91,6 +94,8 @@ class NoisyLabels(WatchRule):
             )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if watched(history, "passes", place) > watched(history, "backwards", place):
+            return  # inputs may be made hard by passes of their own, as by an attack: the model is unsure of those
         yield from self._by_rows(history, place)
         self._floors = [*self._floors[1 - int(self.at["looks"]) :], value]
         low, high = min(self._floors), max(self._floors)
@@ -236,10 +241,10 @@ class OneClass(WatchRule):
 
     Of 500 targets that were looked at, or more, nine in ten are one class, the same in each of twelve looks; and the
     evaluation's loss is above that of a guess among all classes: what it has is not what was trained on. Of a logistic
-    loss of one output a row, in steps of one pass each, all targets of twelve looks are 1, or all are 0, and the
-    evaluation's loss is above that of a guess: the training has nothing to tell apart. So it is where all targets of a
-    cross-entropy of few classes were one in each look, eight or more, the training's loss is next to 0, and two
-    evaluations in a row have an accuracy of at most a quarter above a guess's, or a loss above that of a guess.
+    loss of one output a row and of one term, in steps of one pass each, all targets of twelve looks are 1, or all are
+    0, and the evaluation's loss is above that of a guess: the training has nothing to tell apart. So it is where all
+    targets of a cross-entropy of few classes were one in each look, eight or more, the training's loss is next to 0,
+    and two evaluations in a row have an accuracy of at most a quarter above a guess's, or a loss above that of a guess.
 
     What to do: shuffle before the data are split; count the labels by class; draw rare classes more often, or weight
     them; draw examples of what did not happen, where only what did is recorded.
@@ -316,6 +321,7 @@ class OneClass(WatchRule):
         ]
         one = len(self._top) == looks and len(set(self._top)) == 1 and self._top[0] >= 0
         alone = value == 1 and watched(history, "sigmoid_twice", place) >= 0 and watched(history, "passes", place) == 1
+        alone = alone and not watched(history, "loss_terms", place) > 1  # another may be of what did not happen
         self._alone = self._alone + 1 if alone and len(set(self._top[-2:])) == 1 else 0
         theirs = usual(history.role("eval_loss"), *place, 3)
         if self._alone >= looks and one and theirs > math.log(2) and self.first(place[2], "alone"):

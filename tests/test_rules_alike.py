@@ -177,8 +177,6 @@ def test_batches_in_one_order_that_have_something_in_common_are_a_warning(
     ("changed", "jumps", "says"),
     [
         (STREAM, 0, False),  # one text, which is read from its beginning
-        (STREAM | {"wording_apart": 0.19}, 0, False),
-        (STREAM | {"wording_apart": 0.2}, 0, True),  # more in common than pages of one text have
         (STREAM, 4, True),  # one source behind the other, each of which the model forgets
         (STREAM | {"input_length_std": 2.0}, 0, True),  # texts by themselves
         (STREAM | {"targets": 16.0}, 0, True),  # an answer each

@@ -74,8 +74,7 @@ class SortedExamples(SameOrder):
     `model/wording_beyond`), in twelve batches or more of eight examples or more, and that those which follow each other
     lie four fifths as far apart as any two, or less. Texts without padding, with targets at several places of each row,
     may be one text that is read from its beginning: there the loss has to jump besides, three times, as where another
-    source begins; or a fifth of the variance in half of the sketches lies between batches, as pages of one text have it
-    less in common.
+    source begins.
 
     So it is with lengths: where the same batches come in the same order, and lengths are recorded, twelve batches or
     more of an epoch are put in the order in which they come in it. Their mean lengths vary by four times what their
@@ -113,7 +112,6 @@ class SortedExamples(SameOrder):
         "dealt": (0.1, "of the variance in half of the sketches, of such batches; ours"),
         "beyond": (0.4, "of the variance of batches' means, that their rows do not explain; ours"),
         "near": (0.8, "of the squared distance of any two such batches, of those that follow each other; ours"),
-        "sources": (0.2, "of the variance in half of the sketches of texts, by which they are not pages of one; ours"),
         "rows_of": (8.0, "examples of such a batch; ours"),
         "blocks": (4.0, "blocks of batches that are alike, one behind the other; ours"),
         "surely": (0.8, "of the variance of their means, that their rows do not explain; ours"),
@@ -238,7 +236,6 @@ class SortedExamples(SameOrder):
             beyond, beside, batches = (watched(history, name, place) for name in names)
             alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
             read_on = what == "texts" and _reads_on(history, rows, place)
-            read_on = read_on and not watched(history, "wording_apart", place) >= self.at["sources"]
             if alike and not (read_on and not jumps_of_loss(history, place)) and self.first(place[2]):
                 yield self.finding(
                     began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "

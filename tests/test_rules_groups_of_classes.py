@@ -132,3 +132,58 @@ def one_of_two_classes(step: int, dice: Any, rows: int) -> Any:
 def test_a_class_that_is_drawn_for_each_batch_and_shuffled_ones_are_not_sorted(batch: Any) -> None:
     assert not findings([SortedTargets()], given_to_the_model(batch))
     assert not findings([SortedTargets()], given_to_the_model(class_after_class, targets=True))
+
+
+def through_a_buffer(step: int, dice: Any, rows: int) -> Any:
+    """Five classes, file after file, in a buffer of some more rows than a batch has."""
+    most = (step + 4) % EPOCH // 8
+    return np.where(np.arange(rows) < 0.65 * rows, most, (most + 1) % 5)
+
+
+def with_rows(columns: dict[str, Any], of_targets: bool = False) -> dict[str, Any]:
+    columns = columns | {"model/example_rows": (LOOKS, np.full(len(LOOKS), 32.0))}
+    if of_targets:
+        names = {"model/input_class": "model/top_target", "model/input_class_share": "model/top_target_share"}
+        columns = {names.get(name, name): value for name, value in columns.items() if name not in names.values()}
+        columns |= {"model/targets": (LOOKS, np.full(len(LOOKS), 32.0))}
+    return columns
+
+
+@pytest.mark.parametrize("of_targets", [False, True])
+@pytest.mark.parametrize("cuts", [(), range(240)])
+def test_classes_that_a_small_buffer_mixes_are_sorted(of_targets: bool, cuts: Any) -> None:
+    columns = with_rows(given_to_the_model(through_a_buffer), of_targets)
+    (found,) = findings([SortedTargets()], columns, cuts=cuts).values()
+    assert found.severity == "warning" and "buffer" in found.causes[0]
+    curriculum = findings([SortedTargets()], columns, cuts=cuts, facts={"config": {"curriculum": True}})
+    assert not curriculum
+
+
+def drawn_anew_for_each_batch(step: int, dice: Any, rows: int) -> Any:
+    return np.where(dice.random(rows) < 0.6, dice.integers(0, CLASSES), dice.integers(0, CLASSES, rows))
+
+
+def two_that_take_turns(step: int, dice: Any, rows: int) -> Any:
+    return dice.choice(CLASSES, rows, p=np.array([50, 40, 3, 2, 2, 1, 1, 1]) / 100)
+
+
+@pytest.mark.parametrize("of_targets", [False, True])
+@pytest.mark.parametrize("batch", [drawn_anew_for_each_batch, two_that_take_turns, shuffled, long_tail,
+                                   some_classes_a_batch, new_classes_come_once])  # fmt: skip
+def test_classes_that_a_plan_or_chance_makes_frequent_are_not_sorted(batch: Any, of_targets: bool) -> None:
+    assert not findings([SortedTargets()], with_rows(given_to_the_model(batch), of_targets))
+
+
+@pytest.mark.parametrize(
+    ("rows", "share", "says"), [(24, 0.6, False), (24, 0.65, True), (8, 0.7, False), (8, 0.74, False), (7, 1.0, False)]
+)
+def test_how_far_beyond_chance_a_class_must_be(rows: int, share: float, says: bool) -> None:
+    tops = np.where(LOOKS < 8, 0, LOOKS // 10 % 4)
+    columns = {"model/input_class": tops, "model/input_class_share": 0 * tops + share,
+               "model/example_rows": 0 * tops + rows, "model/top_target": tops}  # fmt: skip
+    columns |= {"model/top_target_share": columns["model/input_class_share"]}  # of an unknown number
+    found = findings([SortedTargets()], {name: (LOOKS, one.astype(float)) for name, one in columns.items()})
+    assert not any("buffer" in one.causes[0] for one in found.values())
+    del columns["model/top_target"], columns["model/top_target_share"]
+    found = findings([SortedTargets()], {name: (LOOKS, one.astype(float)) for name, one in columns.items()})
+    assert any("buffer" in one.causes[0] for one in found.values()) == says

@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _FEW = 16  # targets of a batch
 _SORTED = 4  # times as many looks as are needed: a class of few examples comes once in an epoch
+_NEVER = 1e-30
+_BY_BUFFER = "data sorted: class after class, hardly shuffled, as by a buffer that is smaller than a class or a file"
+_WIDER = "a shuffle buffer that holds many files' examples; or shuffle the files, and read several at a time"
 _BY_GROUP = "data sorted: by class, or file by file, of which each has some classes"
 _NUMBER = "set the epoch's number before each epoch, in what draws the order: `dataset.epoch = epoch`"
 _REMEDY = "call `sampler.set_epoch(epoch)` before each epoch: the order is drawn from the seed and this number"
@@ -220,6 +224,9 @@ class SortedTargets(Rule):
         "pairs": (6.0, "neighbouring steps that were looked at, of classes that a model is given; ours"),
         "stays": (0.875, "of them, in which the class is the same; ours"),
         "chance": (0.002, "of such a row of pairs by chance, by the shares of classes; ours"),
+        "unlikely": (3.0, "of the negative logarithm of chance, in the mean of looks, that are 1 by chance; ours"),
+        "drawn": (8.0, "rows of a batch of which that is known; ours"),
+        "classes": (3.0, "that are the most frequent ones in such looks; ours"),
     }
     causes = ("data sorted: batches are of one class each",)
     remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
@@ -228,6 +235,7 @@ class SortedTargets(Rule):
         self._cursor = RowCursor()
         self._looks: deque[tuple[int, float]] = deque()  # step; class of most of the batch, NaN where there is none
         self._of = "examples"  # what these are of
+        self._most: deque[_Most] = deque(maxlen=int(_SORTED * self.at["looks"]))  # of the same, whatever its share is
         self._last, self._pairs, self._same = (-2, -1.0), 0, 0  # of classes that the model is given
         self._segment = -1
         self._begin_groups(-1)
@@ -257,6 +265,7 @@ class SortedTargets(Rule):
         stays = self._same >= self.at["stays"] * self._pairs
         stays = stays or _at_least(self._same, self._pairs, drawn) <= self.at["chance"]
         yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stays)
+        yield from self._by_draws(history, place, share, "input_class")
 
     def _by_class(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
         """share: of a batch's targets, that are of its most frequent class."""
@@ -265,7 +274,39 @@ class SortedTargets(Rule):
         top = known(history.channel("model/top_target"), *place) if high else math.nan
         if self._of != "targets":
             self._of, self._looks = "targets", deque()
+            self._most.clear()
         yield from self._looked(place, top, "targets", True)
+        if known(history.channel("model/targets"), *place) <= watched(history, "example_rows", place):
+            yield from self._by_draws(history, place, share, "top_target")
+
+    def _by_draws(self, history: RunHistory, place: Place, share: float, name: str) -> Iterator[Finding]:
+        """share: of a batch's rows, that are of its most frequent class, which `name` tells."""
+        rows, top = watched(history, "example_rows", place), watched(history, name, place)
+        if self._most and self._most[-1].place[2] != place[2]:
+            self._most.clear()
+        if not rows >= self.at["drawn"] or top != top:
+            return
+        self._most.append(_Most(place, top, share, int(rows)))
+        looks = list(self._most)
+        counts = Counter(look.top for look in looks)
+        often = sum(count >= self.at["each"] for count in counts.values())
+        if len(looks) < self.at["looks"] or often < self.at["classes"]:
+            return
+        unlikely, same, pairs = _unlikely(looks, counts), *_stays(looks)
+        drawn = _followed([(look.place[0], look.top) for look in looks])
+        if unlikely < self.at["unlikely"] or pairs < self.at["pairs"] or (
+            _at_least(same, pairs, drawn) > self.at["chance"]
+        ):  # fmt: skip
+            return
+        meant = is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
+        if not meant and history.role("reward") is None and self.first(place[2]):
+            yield self.finding(
+                looks[0].place[0], f"The most frequent class of a batch has more of its {rows:.0f} rows than chance "
+                f"gives, in {len(looks)} looks, and is that of the next batch in {same} of {pairs}: examples are "
+                f"hardly shuffled, and {len(counts)} classes come in turn.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"unlikely": round(unlikely, 2), "looks": len(looks)}, causes=[_BY_BUFFER],
+                remedies=[_WIDER, *self.remedies],
+            )  # fmt: skip
 
     def _looked(self, place: Place, top: float, of: str, sure: bool) -> Iterator[Finding]:
         """top: the class of most of a batch, or NaN. of: what has the classes. sure: whether it may be said."""
@@ -311,6 +352,29 @@ class SortedTargets(Rule):
                 f"{self._others_since}.", found=step, segment=segment, confidence=0.95,
                 evidence={"looks": others + before + behind}, causes=[_BY_GROUP],
             )  # fmt: skip
+
+
+class _Most(NamedTuple):
+    """The most frequent class of a look: where, which one, its share of the rows, and how many these are."""
+
+    place: Place
+    top: float
+    share: float
+    rows: int
+
+
+def _unlikely(looks: list[_Most], counts: Counter[float]) -> float:
+    """Mean over looks of the negative logarithm of the chance that a class has that many of a batch's rows, or more:
+    the n-th frequent one of an n-th of all examples."""
+    ranks = {top: at for at, (top, _) in enumerate(counts.most_common(), 1)}
+    chances = [_at_least(round(one.share * one.rows), one.rows, 1 / ranks[one.top]) for one in looks]
+    return -sum(math.log(max(chance, _NEVER)) for chance in chances) / len(looks)
+
+
+def _stays(looks: list[_Most]) -> tuple[int, int]:
+    """How many looks have the class of the step before, and of how many that is known."""
+    pairs = [one.top == other.top for one, other in pairwise(looks) if other.place[0] == one.place[0] + 1]
+    return sum(pairs), len(pairs)
 
 
 def _followed(looks: list[tuple[int, float]]) -> float:

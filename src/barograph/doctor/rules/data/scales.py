@@ -74,7 +74,7 @@ def beyond_doubt(
     mean, by so much that its loss needs not say it: a training that augments, and one with several losses, has a loss
     that says nothing."""
     figures = {name: history.channel(f"model/input_{name}") for name in ("mean", "std")}
-    if None in figures.values() or elsewhere(history) or not deviation > 0:
+    if None in figures.values() or elsewhere(history) or not 0 < deviation < math.inf:
         return False
     means, scales = (newest(one, *place, 64) for one in figures.values() if one is not None)
     means, scales = means[numpy.isfinite(means)], scales[numpy.isfinite(scales)]

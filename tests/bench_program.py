@@ -73,8 +73,7 @@ def work(out: Path, some: dict[str, tuple[int, list[str]]], again: bool) -> None
 def short_bases() -> None:
     """A base that a program takes over is trained for a few steps, not for the hundreds that the bench's own is: what
     follows needs one that is there, not one that is good."""
-    from programs import parts
-
+    parts = importlib.import_module("programs.parts")
     fit = parts.fit
     parts.fit = lambda optimizer, steps, loss_of: fit(optimizer, min(steps, 12), loss_of)
 

@@ -15,6 +15,31 @@ from typing import Any
 
 import forked_python
 import pytest
+from bench_halves import (
+    EIGHTEENTH,
+    EIGHTH,
+    ELEVENTH,
+    FIFTEENTH,
+    FIFTH,
+    FOURTEENTH,
+    FOURTH,
+    LATER,
+    LOOP,
+    NINETEENTH,
+    NINTH,
+    OPENED,
+    SEVENTEENTH,
+    SEVENTH,
+    SIXTEENTH,
+    SIXTH,
+    TENTH,
+    THIRD,
+    THIRTEENTH,
+    TWELFTH,
+    TWENTIETH,
+    TWENTYFIRST,
+    TWENTYSECOND,
+)
 
 from barograph.query.stored import StoredRun
 
@@ -100,225 +125,6 @@ def test_a_faulty_run_is_the_healthy_one_up_to_its_onset(tmp_path: Path) -> None
     assert sick[: onset + 1] == well[: onset + 1]  # the gradient is bad at the onset, the loss a step later
     assert all(loss != loss for loss in sick[onset + 1 :])
     assert well[-1] < well[0]
-
-
-LOOP = ("vit", "diffusion", "contrastive", "lora", "qlora", "dpo", "rare_classes", "bf16_gpt", "fp16_gpt", "fsdp2")
-# What was put away whole: steps that are enough to learn in, and of each program a fault that shows at once. Whether
-# each fault shows in each program is looked at whenever traces are made.
-OPENED = {
-    "segmenter": (10, ("masks_not_flipped",)),
-    "translator": (10, ("decoder_not_shifted",)),
-    "masked_lm": (10, ("answers_in_input",)),
-    "rnn_lm": (10, ("text_read_across",)),
-    "tabular": (10, ("prices_broadcast",)),
-    "graph": (10, ("links_not_normalised",)),
-    "actor_critic": (20, ("bonus_drowns_rewards",)),
-    "speech": (10, ("logits_for_logarithms",)),
-}
-THIRD = {
-    "instruct": (10, ("prompts_counted",)),
-    "reward_model": (10, ("score_at_first",)),
-    "distilled": (10, ("teacher_not_loaded",)),
-    "recurrent": (10, ("decay_sign_lost",)),
-    "detector": (10, ("boxes_in_pixels",)),
-    "forecaster": (10, ("window_holds_target",)),
-    "value_learner": (10, ("next_state_alike",)),
-    "autoencoder": (10, ("divergence_reversed",)),
-}
-# The fourth half: fewer steps.
-FOURTH = {
-    "tagger": (5, ("tags_not_aligned",)),
-    "sentences": (5, ("scale_missing",)),
-    "packed": (5, ("causality_lost",)),
-    "gan": (5, ("generator_cut_off",)),
-    "controller": (6, ("temperature_reversed",)),
-    "recommender": (2, ("negatives_forgotten",)),
-    "keypoints": (5, ("layers_in_list",)),
-    "finetuned": (3, ("pictures_by_class",)),
-}
-# The fifth: the same.
-FIFTH = {
-    "patches": (4, ("scaled_twice",)),
-    "denoiser": (4, ("bytes_diffused",)),
-    "two_views": (4, ("temperature_multiplied",)),
-    "adapted": (4, ("adapted_after_optimizer",)),
-    "preferred": (4, ("logps_averaged",)),
-    "intents": (10, ("scores_without_softmax",)),
-    "mini_gpt": (4, ("causal_forgotten",)),
-    "sharded": (3, ("never_synchronised",)),
-}
-# The sixth: the same.
-SIXTH = {
-    "glyphs": (3, ("batch_as_sequence",)),
-    "waves": (4, ("noise_drawn_once",)),
-    "keyed": (3, ("first_key_always",)),
-    "four_bits": (3, ("mean_over_all_places",)),
-    "verdicts": (3, ("references_not_in_order",)),
-    "alarms": (3, ("stairs_each_batch",)),
-    "brackets": (5, ("shifted_twice",)),
-    "mixers": (3, ("divided_by_ranks",)),
-}
-# The seventh: the same.
-SEVENTH = {
-    "weaves": (6, ("one_label_behind",)),
-    "streams": (3, ("times_across_columns",)),
-    "captions": (3, ("scale_without_exponent",)),
-    "sayings": (3, ("divided_by_rows",)),
-    "leanings": (3, ("beta_outside",)),
-    "claims": (10, ("copied_before_split",)),
-    "verses": (3, ("positions_of_rows",)),
-    "beacons": (3, ("summed_over_ranks",)),
-}
-# The eighth: the same.
-EIGHTH = {
-    "mosaics": (4, ("heads_by_view",)),
-    "outlines": (3, ("targets_not_in_order",)),
-    "tunes": (4, ("temperature_multiplied",)),
-    "phrases": (6, ("adapters_zero",)),
-    "recipes": (3, ("rejected_first",)),
-    "tickets": (3, ("padding_alone_seen",)),
-    "ledgers": (3, ("tied_by_copy",)),
-    "hymns": (3, ("divided_by_longest",)),
-    "shoals": (3, ("divided_by_ranks",)),
-}
-# The ninth: the same.
-NINTH = {
-    "dials": (4, ("places_lost",)),
-    "blots": (3, ("told_other_times",)),
-    "queries": (4, ("tau_multiplied",)),
-    "drills": (3, ("prompts_learnt_too",)),
-    "replies": (3, ("reference_not_copied",)),
-    "complaints": (5, ("weights_in_other_order",)),
-    "timetables": (3, ("targets_off_by_one",)),
-    "numerals": (3, ("mask_upside_down",)),
-    "manifests": (3, ("divided_by_world",)),
-}
-# The tenth: the same.
-TENTH = {
-    "flags": (3, ("cleared_before_step",)),
-    "seasons": (3, ("noise_wanted",)),
-    "voices": (3, ("features_not_normalised",)),
-    "dates": (3, ("end_masked",)),
-    "juries": (3, ("first_place_pooled",)),
-    "payments": (3, ("figures_raw",)),
-    "journals": (3, ("sees_ahead",)),
-    "menus": (3, ("shifted_as_a_decoder",)),
-    "convoys": (3, ("one_token_further",)),
-}
-# The eleventh: the same.
-ELEVENTH = {
-    "leaves": (3, ("softmax_at_the_end",)),
-    "coasts": (3, ("time_left_out",)),
-    "pulses": (3, ("scale_left_out",)),
-    "glossaries": (3, ("padding_asked_for",)),
-    "courtesies": (3, ("logps_not_shifted",)),
-    "tremors": (3, ("weights_by_count",)),
-    "spellings": (3, ("clipped_too_early",)),
-    "logbooks": (3, ("scale_forgotten",)),
-    "harbours": (3, ("two_places_on",)),
-}
-# The twelfth: the same.
-TWELFTH = {
-    "postmarks": (3, ("relu_on_logits",)),
-    "gaits": (3, ("seed_set_each_batch",)),
-    "receipts": (3, ("shift_done_twice",)),
-    "turbines": (3, ("last_step_of_padded",)),
-    "recitals": (3, ("embedding_drawn_wide",)),
-    "orchards": (3, ("module_called_past_ddp",)),
-}
-# The thirteenth: the same.
-THIRTEENTH = {
-    "azulejos": (3, ("softmax_then_loss",)),
-    "dunes": (3, ("cumprod_forgotten",)),
-    "perfumes": (3, ("row_of_heads_counted",)),
-    "inscriptions": (3, ("labels_shifted_by_hand",)),
-    "farewells": (3, ("logps_at_own_place",)),
-    "hotlines": (3, ("mask_upside_down",)),
-}
-# The fourteenth: the same.
-FOURTEENTH = {
-    "almanacs": (3, ("causal_flag_left_out",)),
-    "ferries": (3, ("sync_condition_reversed",)),
-    "errands": (3, ("collator_shifts_too",)),
-    "mushrooms": (3, ("softmax_as_last_layer",)),
-    "kites": (3, ("target_is_noise_model_says_v",)),
-    "valves": (3, ("last_step_of_padded",)),
-}
-# The fifteenth: the same.
-FIFTEENTH = {
-    "telegrams": (3, ("decoder_input_not_shifted",)),
-    "knits": (3, ("targets_two_ahead",)),
-    "petitions": (3, ("probabilities_go_into_loss",)),
-    "invitations": (3, ("logps_unshifted",)),
-    "moths": (3, ("partner_index_off_by_one",)),
-    "glaciers": (3, ("picture_flipped_alone",)),
-}
-# The sixteenth: the same.
-SIXTEENTH = {
-    "gazettes": (3, ("document_mask_not_causal",)),
-    "ceramics": (3, ("module_called_past_ddp",)),
-    "tariffs": (3, ("labels_shifted_before_loss",)),
-    "beehives": (3, ("balanced_twice",)),
-    "proverbs": (3, ("unasked_in_labels",)),
-    "lanterns": (3, ("target_noise_drawn_again",)),
-}
-# The seventeenth: the same.
-SEVENTEENTH = {
-    "kilims": (3, ("mix_shares_swapped",)),
-    "birdcalls": (3, ("others_zero_not_minus_one",)),
-    "toasts": (3, ("lengths_left_out",)),
-    "lifts": (3, ("packed_rows_not_put_back",)),
-    "ballads": (3, ("slopes_uphill",)),
-    "canals": (3, ("wanted_lock_in_history",)),
-}
-# The eighteenth: the same.
-EIGHTEENTH = {
-    "scribbles": (3, ("clean_points_clipped_to_one",)),
-    "remedies": (3, ("logits_not_moved_against_labels",)),
-    "aromas": (3, ("positive_behind_the_queue",)),
-    "snowflakes": (3, ("cut_in_share_of_rest",)),
-    "bulletins": (3, ("convolution_padded_on_both_sides",)),
-    "meteors": (3, ("gaps_are_what_is_pooled",)),
-}
-# The nineteenth: the same.
-NINETEENTH = {
-    "swarms": (3, ("velocity_of_the_way_back",)),
-    "blazons": (3, ("turns_masked_the_other_way",)),
-    "routes": (3, ("scale_exp_taken_again",)),
-    "corals": (3, ("mixed_rows_flipped_labels_rolled",)),
-    "litanies": (3, ("window_reaches_ahead",)),
-    "parcels": (3, ("shares_added_with_wrong_sign",)),
-}
-# The twentieth: the same.
-TWENTIETH = {
-    "tides": (3, ("weight_of_levels_upside_down",)),
-    "archives": (3, ("scores_served_as_shares",)),
-    "whales": (3, ("views_drawn_by_the_clips_seed",)),
-    "signposts": (3, ("head_as_the_app_shows_it",)),
-    "herbals": (3, ("same_recipe_mask_without_triangle",)),
-    "rollers": (3, ("weights_grow_with_the_count",)),
-}
-# The twenty-first: the same.
-TWENTYFIRST = {
-    "petals": (3, ("untold_kind_comes_first_in_training",)),
-    "kitchens": (3, ("shifted_by_collator_and_by_model",)),
-    "headlines": (3, ("logps_gathered_without_shift",)),
-    "spectra": (3, ("scale_used_as_its_logarithm",)),
-    "reels": (3, ("targets_cut_where_inputs_are",)),
-    "auctions": (3, ("weights_in_the_order_of_counts",)),
-}
-# The twenty-second, which is put away: the same.
-TWENTYSECOND = {
-    "passes": (3, ("generator_seeded_in_the_step",)),
-    "concierges": (3, ("labels_moved_by_the_dataset_too",)),
-    "apologies": (3, ("labels_gathered_at_their_own_place",)),
-    "skymaps": (3, ("similarities_times_the_temperature",)),
-    "fables": (3, ("shifted_in_the_loader_and_in_the_loss",)),
-    "smears": (3, ("class_to_idx_of_each_folder",)),
-}
-LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
-         | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import forked_python
-import pytest
+from installed import needs
 
 import barograph
 
-pytest.importorskip("keras")
+needs("keras")
 PROGRAM = """
 import numpy, keras, barograph
 from barograph.integrations.keras import KerasCallback

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from installed import needs
 
 import barograph
 
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
-pytest.importorskip("anywidget")
+needs("nbformat", "nbclient", "anywidget")
 
 from barograph.views.notebook import widget  # noqa: E402
 
@@ -42,6 +41,8 @@ def _made(folder: Path, steps: int = 3000) -> barograph.Run:
 
 
 def _book(folder: Path, *cells: str) -> Any:
+    import nbformat
+
     first = (
         f"import sys; sys.path.insert(0, {SOURCE!r}); "
         "from barograph.views.notebook.display import charts; import barograph"
@@ -51,13 +52,25 @@ def _book(folder: Path, *cells: str) -> Any:
     return made
 
 
+def executed(book: Any, **options: Any) -> None:
+    import nbclient
+
+    nbclient.NotebookClient(book, timeout=120, **options).execute()
+
+
+def written(book: Any, path: Path) -> None:
+    import nbformat
+
+    nbformat.write(book, path)
+
+
 @pytest.mark.slow
 @built
 def test_a_notebook_holds_the_widget_its_state_and_the_still_html(tmp_path: Path) -> None:
     run = _made(tmp_path)
     run.finish()
     book = _book(tmp_path, "import os; os.environ['BAROGRAPH_NOTEBOOK'] = 'widget'", f"charts({str(run.dir)!r})")
-    nbclient.NotebookClient(book, timeout=120, store_widget_state=True).execute()
+    executed(book, store_widget_state=True)
     (output,) = book.cells[2].outputs
     assert set(output.data) == {"text/plain", "text/html", "application/vnd.jupyter.widget-view+json"}
     assert "<script" not in output.data["text/html"] and "onerror" not in output.data["text/html"].replace(
@@ -75,7 +88,7 @@ def test_a_notebook_that_nbconvert_executes_is_a_page_that_needs_no_network(tmp_
         for step in range(50):
             run.log({"train/loss": 5.0 - step / 1000}, step=step)
     book = tmp_path / "book.ipynb"
-    nbformat.write(_book(tmp_path, f"barograph.StoredRun({str(run.dir)!r})", f"charts({str(run.dir)!r})"), book)
+    written(_book(tmp_path, f"barograph.StoredRun({str(run.dir)!r})", f"charts({str(run.dir)!r})"), book)
     command = [sys.executable, "-m", "nbconvert", "--execute", "--to", "html", "--log-level", "ERROR", str(book)]
     environment = {name: value for name, value in os.environ.items() if name != "BAROGRAPH_NOTEBOOK"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
@@ -90,7 +103,7 @@ def test_without_widgets_the_still_html_is_all(tmp_path: Path) -> None:
     run = _made(tmp_path, 10)
     run.finish()
     book = _book(tmp_path, "import os; os.environ['BAROGRAPH_NOTEBOOK'] = 'still'", f"charts({str(run.dir)!r})")
-    nbclient.NotebookClient(book, timeout=120).execute()
+    executed(book)
     assert set(book.cells[2].outputs[0].data) == {"text/plain", "text/html"}
 
 
@@ -207,7 +220,7 @@ def test_in_jupyterlab_a_range_that_is_dragged_shows_the_spike(tmp_path: Path) -
     playwright = pytest.importorskip("playwright.sync_api")
     run = _made(tmp_path / "runs")
     run.finish()
-    nbformat.write(_book(tmp_path, f"charts({str(run.dir)!r})"), tmp_path / "book.ipynb")
+    written(_book(tmp_path, f"charts({str(run.dir)!r})"), tmp_path / "book.ipynb")
     with _lab(tmp_path) as address, playwright.sync_playwright() as engine:
         browser = engine.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1300, "height": 900})

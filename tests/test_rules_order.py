@@ -196,7 +196,7 @@ def test_a_rule_finds_the_same_however_its_records_are_cut_and_handed_over(
     ("name", "seed"),
     [("sampling_mismatch", 362861), ("clipped_completions", 362861), ("gradient_spread", 15), ("non_finite_loss", 79),
      ("non_finite_loss", 82), ("dead_expert", 94), ("gradient_scale_jump", 735), ("gradient_scale_jump", 580),
-     ("step_tokens", 5058), ("model_mode", 5105), ("model_mode", 5219),
+     ("step_tokens", 5058), ("evaluation_inputs", 2416), ("model_mode", 5105), ("model_mode", 5219),
      ("target_out_of_reach", 20104), ("gradient_norm_range", 2627), ("latent_term", 127217),
      ("double_softmax", 1817)],
 )  # fmt: skip

@@ -1,0 +1,54 @@
+"""Evaluations whose inputs are prepared in another way than the training's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, warned
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "loss", "told"),
+    [
+        (0.35, 0.6, 2.0, True),
+        (-0.34, 1.03, 2.0, True),
+        (0.35, 0.8, 2.0, False),  # a mean alone is that of a later time
+        (0.1, 0.6, 2.0, False),
+        (0.35, 0.6, 1.2, False),
+    ],
+)
+def test_inputs_that_are_normalised_but_for_padding_are_told_apart_by_mean_and_deviation(
+    mean: float, deviation: float, loss: float, told: bool
+) -> None:
+    looks, ones, after = STEP[::10], np.ones(ROWS // 10), EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, loss * FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, 0.01 * ones), "model/input_std": (looks, 0.83 * ones)}
+    columns |= {f"model/eval_input_{name}": (after, value + 0 * after)
+                for name, value in (("mean", mean), ("std", deviation))}  # fmt: skip
+    assert ("evaluation_inputs" in warned(columns)) == told
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("mean", "deviation", "loss", "told"),
+    [
+        (-1.9, 4.0, 1.1, "inputs normalised twice"),
+        (-0.42, 3.2, 1.1, "inputs normalised twice"),
+        (-1.9, 4.0, 0.8, ""),  # the evaluation is better
+        (0.5, 0.24, 1.1, ""),  # not normalised, and it makes no difference
+        (0.5, 0.24, 2.0, "inputs not normalised"),
+        (2.4, 4.0, 1.1, ""),  # what is above 0 is of another kind
+    ],
+)
+def test_evaluations_whose_inputs_are_normalised_twice_are_found(
+    mean: float, deviation: float, loss: float, told: str, rows: int
+) -> None:
+    looks, ones = STEP[::10], np.ones(ROWS // 10)
+    after = EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, loss * FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, 0.01 * ones), "model/input_std": (looks, ones)}
+    columns |= {f"model/eval_input_{name}": (after, value + 0 * after)
+                for name, value in (("mean", mean), ("std", deviation))}  # fmt: skip
+    found = warned(columns, rows)
+    assert ("evaluation_inputs" in found) == bool(told)
+    assert not told or found["evaluation_inputs"].causes[0].startswith(told)

@@ -178,6 +178,16 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: ((x[:, :1] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", float(ROWS)),
         (lambda x: ((x[:, 0] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", 0.0),
         (lambda x: ((x[:, :1] - x[:, 1]) ** 2).mean(), "loss_crossed", None),  # distances of all pairs
+        (lambda x: ((x - torch.zeros(ROWS, 1, x.shape[1])) ** 2).mean(), "rows_crossed", float(ROWS)),
+        (lambda x: (x[:, None] - torch.zeros(x.shape)).abs().sum((1, 2)).mean() / 2, "rows_crossed", float(ROWS)),
+        (lambda x: functional.mse_loss(*torch.broadcast_tensors(x[:, None], torch.zeros(x.shape))) + x.exp().mean(),
+         "rows_crossed", float(ROWS)),
+        (lambda x: ((x[:, None] - torch.zeros(ROWS, 1, x.shape[1])) ** 2).mean(), "rows_crossed", 0.0),
+        (lambda x: ((x[:, None] - torch.zeros(x.shape)) ** 2).sum(-1).amin(1).mean(), "rows_crossed", None),  # the nearest
+        (lambda x: (torch.ones(ROWS, ROWS) * (x[:, None] - torch.zeros(x.shape)).pow(2).sum(-1)).sum(), "rows_crossed",
+         None),  # a plan of transport
+        (lambda x: ((x[:, None] - x[None]) ** 2).mean(), "rows_crossed", None),  # distances of all pairs
+        (lambda x: ((x[:, None] - torch.zeros(ROWS, 3, x.shape[1])) ** 2).mean(), "rows_crossed", 0.0),  # several answers
         (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).pow(2).mean(), "loss_widened", 5.0),
         (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).abs().mean() + 0.1 * x.exp().mean(), "loss_widened", 5.0),
         (lambda x: (x - torch.zeros(1, x.shape[1])).pow(2).mean(), "loss_widened", None),

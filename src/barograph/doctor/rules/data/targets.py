@@ -189,15 +189,17 @@ class BroadcastTargets(Rule):
     in nine of ten of all looks: where targets really are equal, as those of a discriminator are, they are the same in
     each batch. Where the loss's own graph shows n × n differences of n outputs (`model/loss_crossed`), as in all its
     looks up to the 20th row of the loss (or of the reward, where there is none), that is proof; so is one column of
-    outputs that is compared with several of targets (`model/loss_widened`). The model learns the mean, whatever its
-    inputs.
+    outputs that is compared with several of targets (`model/loss_widened`). So it is where n outputs of several numbers
+    each, as [n, length] against [n, 1, length], became n × n in a mean of all squares (`model/rows_crossed`), and n is
+    the number of examples of a pass: views of one example are compared with each other on purpose. The model learns
+    the mean, whatever its inputs.
 
     What to do: `output.squeeze(-1)`, or `targets[:, None]`.
     """
 
     name, family, kind, severity = "broadcast_targets", "data", "data", "warning"
     proves = "training"
-    needs = ("=model/broadcast_target|=model/loss_crossed|=model/loss_widened",)
+    needs = ("=model/broadcast_target|=model/loss_crossed|=model/rows_crossed|=model/loss_widened",)
     about = "Each output is compared with the targets of all rows."
     thresholds: ClassVar = {
         "looks": (5.0, "ours"),
@@ -205,6 +207,8 @@ class BroadcastTargets(Rule):
         "apart": (0.03, "of the largest: two targets; ours"),
         "share": (0.9, "of all looks; ours"),
         "rows": (20.0, "of the loss, up to which its graph shows it in each look; ours"),
+        "counted": (64.0, "examples of a pass, at most; ours"),
+        "rows_least": (4.0, "examples of a pass; fewer may be views; ours"),
     }
     causes = ("targets broadcast: the shapes of outputs and targets differ",)
     remedies = ("make the shapes equal before the loss: `output.squeeze(-1)`, or `targets[:, None]`",)
@@ -218,7 +222,10 @@ class BroadcastTargets(Rule):
     def _crossed(self, history: RunHistory) -> Iterator[Finding]:
         """What the graph of the loss shows."""
         widened = history.channel("model/loss_widened")
-        channel = widened or history.channel("model/loss_crossed")
+        crossed, of_rows = (history.channel(f"model/{name}") for name in ("loss_crossed", "rows_crossed"))
+        if of_rows is not None and of_rows.end and self._as_many(history, of_rows.first):
+            crossed = of_rows
+        channel = widened or crossed
         loss = history.role("loss") or history.role("reward")  # of an actor and its critic, each has a loss of its own
         rows = self._cursor.new(loss) if channel is not None and loss is not None else None
         for at in range(len(rows) if rows is not None else 0):
@@ -240,6 +247,15 @@ class BroadcastTargets(Rule):
                     f"{size * size:.0f} differences: each output with the targets of all rows.",
                     key="graph", found=step, segment=segment, confidence=0.95, evidence={"outputs": size},
                 )  # fmt: skip
+
+    def _as_many(self, history: RunHistory, outputs: float) -> bool:
+        """Whether there are as many of them as examples in a pass, which are counted up to a number."""
+        examples = history.channel("model/example_rows")
+        return (
+            examples is not None
+            and bool(examples.end)
+            and min(outputs, self.at["counted"]) == examples.first >= self.at["rows_least"]
+        )
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._crossed(history)

@@ -517,3 +517,11 @@ def test_embeddings_that_are_normalised_over_the_batch_are_told(across: bool) ->
     found = warned(columns, 37)
     assert ("pairs_across" in found) == across
     assert not across or (found["pairs_across"].step, found["pairs_across"].severity) == (0, "warning")
+
+
+@pytest.mark.parametrize(("figure", "told"), [(1.0, True), (0.0, False)])
+def test_embeddings_of_which_one_side_alone_has_length_one_are_told(figure: float, told: bool) -> None:
+    columns = {"train/loss": (STEP, FALLS)} | of_graph(loss_pairs=40.0, pairs_one_length=figure)
+    found = warned(columns, 37)
+    assert ("pairs_across" in found) == told
+    assert not told or found["pairs_across"].causes[0].startswith("embeddings not normalised")

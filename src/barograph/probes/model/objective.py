@@ -126,11 +126,11 @@ def _rows_crossed(root: Any) -> dict[str, float]:
             break
         node = waiting.pop()
         name, under = kind(node), behind(node)
-        if (name in _TERMS and name != "Sub" and len(under) == 1 and (not shape(node) or name in ("Mean", "Sum"))) or (
-            not shape(node) and name in ("Add", "Sub")
+        if (
+            (name in _TERMS and name != "Sub" and len(under) == 1 and (not shape(node) or name in ("Mean", "Sum")))
+            or (not shape(node) and name in ("Add", "Sub"))
+            or (name in _SHAPES and len(under) == 1)
         ):
-            waiting += under
-        elif name in _SHAPES and len(under) == 1:
             waiting += under
         difference = _difference(node)
         if difference is not None and len(behind(difference)) == 1:
@@ -149,7 +149,9 @@ def _difference(node: Any) -> Any:
     name, under = kind(node), behind(node)
     if name.startswith(_SIDES):
         return node
-    of_one = (name in ("Pow", "Abs") and len(under) == 1) or (name == "Mul" and len(under) == 2 and under[0] is under[1])
+    of_one = (name in ("Pow", "Abs") and len(under) == 1) or (
+        name == "Mul" and len(under) == 2 and under[0] is under[1]
+    )
     return under[0] if of_one and kind(under[0]) == "Sub" else None
 
 

@@ -10,7 +10,7 @@ import pytest
 from rule_columns import findings, only
 
 import barograph
-from barograph.doctor.rules.optimizer.layered import RatesReversed
+from barograph.doctor.rules.optimizer.layered import RatesByParameter, RatesReversed
 from barograph.query.stored import StoredRun
 
 
@@ -71,3 +71,43 @@ def test_rates_that_fall_with_the_depth_are_recorded(tmp_path: Path, kind: str, 
         return
     values = {name: stored.series(f"model/{name}").y[0] for name in ("rate_over_last", "falling_rates", "last_drawn")}
     assert values == {"rate_over_last": pytest.approx(500), "falling_rates": 3, "last_drawn": 1}
+
+
+@pytest.mark.parametrize(
+    ("layers", "ratio", "told"), [(3, 1.33, True), (2, 1.33, False), (3, 1.004, False), (9, 0.75, True)]
+)
+def test_rates_that_are_counted_by_parameter_are_told(layers: float, ratio: float, told: bool) -> None:
+    figures = {"rates_by_parameter": layers, "rate_ratio": ratio}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    found = only(findings([RatesByParameter()], columns), "rates_by_parameter")
+    assert [one.step for one in found] == [0] * told
+
+
+PARTED = {
+    "by parameter": (lambda layer, at, part: 0.8 ** (8 - at), True),
+    "by layer": (lambda layer, at, part: 0.8 ** (4 - layer), False),
+    "biases at twice the rate": (lambda layer, at, part: 0.8 ** (4 - layer) * (1 + part), False),
+    "biases at a rate of their own": (lambda layer, at, part: 1.0 + part, False),
+    "one rate": (lambda layer, at, part: 1.0, False),
+}
+
+
+@pytest.mark.parametrize("kind", PARTED)
+def test_rates_that_go_from_parameter_to_parameter_are_recorded(tmp_path: Path, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    model: Any = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(4)))
+    rate_of, told = PARTED[kind]
+    groups = [{"params": [one], "lr": 0.1 * rate_of(at // 2, at, at % 2)} for at, one in enumerate(model.parameters())]
+    optimizer = torch.optim.SGD(groups, 0.1)
+    with barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False) as run:
+        run.watch(model, optimizer)
+        for step in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(16, 6)).square().mean().backward()
+            optimizer.step()
+            run.log({"loss": 1.0}, step=step)
+    stored = StoredRun(run.dir)
+    assert ("model/rates_by_parameter" in stored.names()) == told
+    if told:
+        assert stored.series("model/rates_by_parameter").y[0] == 4
+        assert stored.series("model/rate_ratio").y[0] == pytest.approx(1.25)

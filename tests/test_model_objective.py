@@ -30,6 +30,12 @@ def of_two_sides(x: Tensor, dim: int, scale: Tensor | float = 10.0) -> Tensor:
     return functional.cross_entropy(scale * one @ two.T, torch.arange(ROWS))
 
 
+def of_one_side(one: Tensor, two: Tensor) -> Tensor:
+    """All pairs of a batch, the first of them as a layer gives it where it has a gradient."""
+    one = one @ torch.eye(one.shape[1], requires_grad=True) if one.grad_fn is not None else one
+    return functional.cross_entropy(SCALE * one @ two.T, torch.arange(ROWS))
+
+
 def unit(output: Tensor) -> Tensor:
     return functional.normalize(output, dim=-1)
 
@@ -178,6 +184,16 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: ((x[:, :1] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", float(ROWS)),
         (lambda x: ((x[:, 0] - torch.zeros(ROWS)) ** 2).mean(), "loss_crossed", 0.0),
         (lambda x: ((x[:, :1] - x[:, 1]) ** 2).mean(), "loss_crossed", None),  # distances of all pairs
+        (lambda x: ((x - torch.zeros(ROWS, 1, x.shape[1])) ** 2).mean(), "rows_crossed", float(ROWS)),
+        (lambda x: (x[:, None] - torch.zeros(x.shape)).abs().sum((1, 2)).mean() / 2, "rows_crossed", float(ROWS)),
+        (lambda x: functional.mse_loss(*torch.broadcast_tensors(x[:, None], torch.zeros(x.shape))) + x.exp().mean(),
+         "rows_crossed", float(ROWS)),
+        (lambda x: ((x[:, None] - torch.zeros(ROWS, 1, x.shape[1])) ** 2).mean(), "rows_crossed", 0.0),
+        (lambda x: ((x[:, None] - torch.zeros(x.shape)) ** 2).sum(-1).amin(1).mean(), "rows_crossed", None),  # least
+        (lambda x: (torch.ones(ROWS, ROWS) * (x[:, None] - torch.zeros(x.shape)).pow(2).sum(-1)).sum(), "rows_crossed",
+         None),  # a plan of transport
+        (lambda x: ((x[:, None] - x[None]) ** 2).mean(), "rows_crossed", None),  # distances of all pairs
+        (lambda x: ((x[:, None] - torch.zeros(ROWS, 3, x.shape[1])) ** 2).mean(), "rows_crossed", 0.0),  # answers
         (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).pow(2).mean(), "loss_widened", 5.0),
         (lambda x: (x[:, :1] - torch.zeros(ROWS, 5)).abs().mean() + 0.1 * x.exp().mean(), "loss_widened", 5.0),
         (lambda x: (x - torch.zeros(1, x.shape[1])).pow(2).mean(), "loss_widened", None),
@@ -202,6 +218,12 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: of_two_views(torch.cat([x[:2].tanh(), x[2:].tanh()]), 0.2), "pairs_any_length", 1.0),
         (lambda x: of_two_views(unit(x), 0.2), "pairs_any_length", 0.0),
         (lambda x: of_two_views(x * x.detach().norm(dim=1, keepdim=True), 0.2), "pairs_any_length", None),
+        (lambda x: of_one_side(x, unit(x)), "pairs_one_length", 1.0),
+        (lambda x: of_one_side(x, SCALE * divided(x)), "pairs_one_length", 1.0),
+        (lambda x: of_one_side(x, x + 1), "pairs_one_length", None),
+        (lambda x: of_one_side(x, unit(x.detach())), "pairs_one_length", None),  # of a teacher
+        (lambda x: of_one_side(x, unit(torch.nn.Parameter(torch.randn(x.shape)))), "pairs_one_length", None),  # classes
+        (lambda x: of_two_sides(x, 1), "pairs_one_length", None),
         (lambda x: of_two_sides(x, 0), "pairs_across", 1.0),
         (lambda x: of_two_sides(x, 0, scale=SCALE), "pairs_across", 1.0),
         (lambda x: of_two_sides(x, 1), "pairs_across", None),

@@ -244,6 +244,12 @@ def test_similarities_far_apart_are_laid_to_what_the_graph_says_of_the_embedding
         ({"loss_pairs": 64.0, "loss_summed": 64.0}, 30 * FALLS, None),
         ({"loss_crossed": 32.0}, FALLS, "broadcast_targets"),
         ({"loss_crossed": 0.0}, FALLS, None),
+        ({"rows_crossed": 32.0, "loss_crossed": 0.0, "example_rows": 32.0}, FALLS, "broadcast_targets"),
+        ({"rows_crossed": 96.0, "loss_crossed": 0.0, "example_rows": 64.0}, FALLS, "broadcast_targets"),
+        ({"rows_crossed": 0.0, "example_rows": 32.0}, FALLS, None),
+        ({"rows_crossed": 2.0, "example_rows": 32.0}, FALLS, None),  # views of an example
+        ({"rows_crossed": 3.0, "example_rows": 3.0}, FALLS, None),
+        ({"rows_crossed": 32.0}, FALLS, None),  # of how many examples is not known
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT, "unrelated_labels"),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FLAT + 9 * np.exp(-STEP / 20), None),
         ({"loss_classes": 8.0, "update_p50": 1e-3}, FALLS, None),
@@ -466,3 +472,11 @@ def test_embeddings_that_are_normalised_over_the_batch_are_told(across: bool) ->
     found = warned(columns, 37)
     assert ("pairs_across" in found) == across
     assert not across or (found["pairs_across"].step, found["pairs_across"].severity) == (0, "warning")
+
+
+@pytest.mark.parametrize(("figure", "told"), [(1.0, True), (0.0, False)])
+def test_embeddings_of_which_one_side_alone_has_length_one_are_told(figure: float, told: bool) -> None:
+    columns = {"train/loss": (STEP, FALLS)} | of_graph(loss_pairs=40.0, pairs_one_length=figure)
+    found = warned(columns, 37)
+    assert ("pairs_across" in found) == told
+    assert not told or found["pairs_across"].causes[0].startswith("embeddings not normalised")

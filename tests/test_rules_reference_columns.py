@@ -51,3 +51,27 @@ def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
 def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None:
     columns = {name: (6 + STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("level", "begins", "at", "config", "told"),
+    [
+        (0.6, 1.0, 0, {}, True),
+        (0.6, 1 + 0.9e-6, 0, {}, True),
+        (0.6, 1 + 1.2e-6, 0, {}, False),  # some margin is not 0
+        (0.899 * np.log(2), 1.0, 0, {}, True),
+        (0.901 * np.log(2), 1.0, 0, {}, False),  # nothing was learnt that could be lost
+        (0.6, 1.0, -40, {}, False),  # it begins anew
+        (0.6, 1.0, 0, {"iteration": 2}, False),  # another round
+    ],
+)
+def test_a_reference_that_is_made_anew_behind_a_resume_is_told(
+    level: float, begins: float, at: int, config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = np.where(STEP < 40, level, 0.6)
+    loss[0], loss[40] = np.log(2), begins * np.log(2)
+    steps, segments = np.where(STEP < 40, STEP, STEP + at), np.where(STEP < 40, 1, 2)
+    columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    found = findings_of([ReferenceColumns()], columns | {"train/loss": (steps, loss, segments)}, pieces, config=config)
+    assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told

@@ -150,3 +150,11 @@ def test_a_total_beside_a_mean_is_found_where_the_loss_begins_above_guesses(
 ) -> None:
     columns = {"loss": every(first * FALLS / FALLS[0])} | looked(total_beside_mean=texts, output_width=5.0)
     assert ("sum_beside_mean" in warned(columns)) == told
+
+
+@pytest.mark.parametrize(("given", "passes", "told"), [(5.0, 1.0, True), (5.0, 2.0, False), (4.5, 1.0, False)])
+def test_a_total_beside_a_mean_is_found_where_one_term_alone_is_logged(given: float, passes: float, told: bool) -> None:
+    columns = {"loss": every(0.7 * FALLS / FALLS[0])} | looked(
+        total_beside_mean=4.0, output_width=5.0, loss_given=given, losses_given=passes
+    )
+    assert ("sum_beside_mean" in warned(columns)) == told

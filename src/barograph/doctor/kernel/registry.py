@@ -16,7 +16,7 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",
-    "data.data",
+    "data.data", "data.crossed",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
     "data.leaks", "data.pictures", "data.prepared", "data.sides", "data.overlaps", "run.resume", "rl.rl", "rl.values",
     "rl.reference", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",

@@ -50,6 +50,7 @@ _THROUGH = _ADDED | _SCALED | {"Mean", "Sum", "Stack", "Cat"}
 _PROOFS = frozenset(
     {
         "loss_crossed",
+        "rows_crossed",
         "loss_widened",
         "activation_twice",
         "softmax_over_rows",

@@ -19,6 +19,8 @@ _MOST = 400  # nodes that are looked at, from the loss on
 _LOSSES = ("NllLoss", "MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy", "KlDiv")  # 0 or more
 _SIGNED = {"Neg": -1, "Mean": 1, "Sum": 1, "Add": 1}
 _SIDES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "BinaryCrossEntropy")
+_NEAR = 24  # nodes between a loss and its differences
+_OF_COLUMNS = 2  # dimensions of differences of one number a row, or of columns
 _SUMS = 6  # one after the other, of the dimensions of a mean square
 _SHAPES = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy"})
 _RESHAPED = frozenset({"View", "UnsafeView", "ReshapeAlias", "Unsqueeze"})  # the order of dimensions stays
@@ -40,10 +42,10 @@ def behind(node: Any) -> list[Any]:
 def figures(root: Any) -> dict[str, float]:
     """Of the loss whose last node this is: `loss_reversed`, `loss_multiplied`, `label_smoothing`,
     `softmax_over_rows`, `nll_of_probabilities`, `nll_of_scores`, `logits_cut`, `ignore_index`,
-    `loss_queue`, `loss_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
+    `loss_queue`, `loss_crossed`, `rows_crossed`, `loss_widened`, `ratio_clip`, `ratio_constant`, `policy_reversed`,
     `attention/later`, `attention/next`; each only where it can be said."""
     found: dict[str, float] = {}
-    for look in (_reversed, smoothing, _widened, _walk):
+    for look in (_reversed, smoothing, _widened, _rows_crossed, _walk):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -112,6 +114,51 @@ def _widened(root: Any) -> dict[str, float]:
         if len(whole) == 2 and whole[0] > 1 and whole[1] > 1 and whole[0] != whole[1] and part == (whole[0], 1):
             return {"loss_widened": float(whole[1])}
     return {}
+
+
+def _rows_crossed(root: Any) -> dict[str, float]:
+    """Of a mean, or sum, of squares or sizes of all differences, all of one weight: how many outputs of several numbers
+    each became as many times as many there, for sizes differ; 0 of such a mean of others. Of what is chosen among
+    differences, or has weights, as of a matching of points, nothing is said."""
+    waiting, found = [root], dict[str, float]()
+    for _ in range(_NEAR):
+        if not waiting:
+            break
+        node = waiting.pop()
+        name, under = kind(node), behind(node)
+        if (
+            (name in _TERMS and name != "Sub" and len(under) == 1 and (not shape(node) or name in ("Mean", "Sum")))
+            or (not shape(node) and name in ("Add", "Sub"))
+            or (name in _SHAPES and len(under) == 1)
+        ):
+            waiting += under
+        difference = _difference(node)
+        if difference is not None and len(behind(difference)) == 1:
+            side = behind(difference)[0]
+            expanded = kind(side) == "Expand"
+            whole = shape(side) if expanded else shape(difference)
+            part = tuple(map(int, setting(side, "self_sym_sizes"))) if expanded else shape(side)
+            if len(whole) > _OF_COLUMNS:
+                number, across = whole[0], whole[0] == whole[1] > 1 and _lies_across(part, whole)
+                found["rows_crossed"] = max(found.get("rows_crossed", 0.0), float(number if across else 0))
+    return found
+
+
+def _difference(node: Any) -> Any:
+    """The difference that a node is the square or the size of; itself where that is a loss of two sides; else None."""
+    name, under = kind(node), behind(node)
+    if name.startswith(_SIDES):
+        return node
+    of_one = (name in ("Pow", "Abs") and len(under) == 1) or (
+        name == "Mul" and len(under) == 2 and under[0] is under[1]
+    )
+    return under[0] if of_one and kind(under[0]) == "Sub" else None
+
+
+def _lies_across(part: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether n outputs, of sizes part, became n × n of them."""
+    number, rest = whole[0], whole[2:]
+    return part in ((number, 1, *rest), (number, *rest), (1, number, *rest))
 
 
 class Squared(NamedTuple):

@@ -35,9 +35,9 @@ class Scores(NamedTuple):
 
 
 def figures(root: Any) -> dict[str, float]:
-    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, `pairs_across`, of softmaxes from
-    which a loss picks answers; `loss_candidates` where each row is compared with more than there are rows; each only
-    where it can be said."""
+    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, `pairs_one_length`, `pairs_across`,
+    of softmaxes from which a loss picks answers; `loss_candidates` where each row is compared with more than there are
+    rows; each only where it can be said."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a node of another make says nothing
         for node, _ in nodes([root], _MOST):
@@ -95,6 +95,10 @@ def of_pairs(start: Any, sizes: tuple[int, ...], hidden: bool, found: dict[str, 
     for known in (_of_any_length, of_length_one):
         if all(map(known, sides)):
             found["pairs_any_length"] = float(known is _of_any_length)
+    bare = [_unmultiplied(side) for side in sides]
+    unit = [one for one in bare if of_length_one(one) and not _is_weight(_untransposed(behind(one)[0]))]
+    if len(bare) == 2 and unit and any(one is not None and kind(one) in ("Addmm", "Mm") for one in bare):
+        found["pairs_one_length"] = 1.0
     if all(side is not None and _across(side, rows) for side in sides):
         found["pairs_across"] = 1.0
 
@@ -190,6 +194,19 @@ def of_length_one(node: Any) -> bool:
     if kind(length) == "Add" and len(behind(length)) == 1:  # of a small number
         length = _untransposed(behind(length)[0])
     return kind(length) in _LENGTHS
+
+
+def _unmultiplied(side: Any) -> Any:
+    """What is behind a side but for one number that multiplies or divides all of it."""
+    node = _untransposed(side)
+    for _ in range(_NEAR):
+        under = behind(node) if node is not None and kind(node) in ("Mul", "Div") else []
+        whole = [one for one in under if shape(one) == shape(node)]
+        others = [one for one in under if one not in whole]
+        if len(whole) != 1 or any(math.prod(shape(one)) != 1 for one in others):
+            break
+        node = _untransposed(whole[0])
+    return node
 
 
 def _across(node: Any, rows: int) -> bool:

@@ -378,21 +378,33 @@ class PairsAcross(GraphRule):
     than cosines, and evaluations with batches of other sizes are on another scale. Losses of correlations between
     columns, which want that, have no softmax over pairs.
 
-    What to do: `functional.normalize(embedding, dim=-1)`.
+    Or one side of the pairs is divided by its rows' lengths, and the other one is what a linear layer gave, and both
+    are trained: similarities grow with the lengths of one side, as cosines never do. Sides without a gradient, as of a
+    teacher or a queue, and classes of a layer are left out.
+
+    What to do: `functional.normalize(embedding, dim=-1)`, of both sides.
     """
 
     name, family, kind, severity = "pairs_across", "data", "config", "warning"
     proves = "training"
-    figures = ("pairs_across",)
-    needs = ("=model/pairs_across", "loss")
+    figures = ("pairs_across", "pairs_one_length")
+    needs = ("=model/pairs_across|=model/pairs_one_length", "loss")
     least = 20
-    about = "Embeddings of pairs are normalised over the batch."
+    about = "Embeddings of pairs are normalised over the batch, or on one side alone."
     thresholds: ClassVar = {"rows": (20.0, "ours")}
     causes = ("normalised over the batch: embeddings are divided by the lengths of columns, the wrong dimension",)
     remedies = ("`functional.normalize(embedding, dim=-1)`: each example by itself",)
 
     def tell(self, history: RunHistory, name: str, figure: float, place: Place, found: int) -> Iterator[Finding]:
-        if figure == 1:
+        if figure == 1 and name == "pairs_one_length":
+            yield self.finding(
+                place[0], "One side of the pairs is brought to length 1, and the other one is what a layer gave: "
+                "similarities grow with its length.", found=found, segment=place[2], confidence=0.9, key=name,
+                evidence={"standing": True},
+                causes=["embeddings not normalised: those of one side of the pairs have any length"],
+                remedies=["`functional.normalize(embedding, dim=-1)` of both sides"],
+            )  # fmt: skip
+        elif figure == 1:
             yield self.finding(
                 place[0], "The similarities of pairs are of embeddings whose columns have length 1 over the batch, and "
                 "not their rows: each depends on the others of its batch.", found=found, segment=place[2],

@@ -150,8 +150,9 @@ class SumBesideMean(GraphRule):
     backward pass is over, and weights may add up to one.
 
     Or to the mean of a preference's logistic losses the sum of all log probabilities of four texts or more is added,
-    times a number, and divided by none; and the first logged loss is more than twice what ln 2 and the loss of a guess
-    at a token are together, as no mean with a weight up to two would begin.
+    times a number, and divided by none; and the first loss, as it is logged or as a backward pass is called with it
+    (`model/loss_given`, where another part alone is logged), is more than twice what ln 2 and the loss of a guess at a
+    token are together, as no mean with a weight up to two would begin.
 
     What to do: the mean of both; or divide the sum by the number of examples.
     """
@@ -175,10 +176,11 @@ class SumBesideMean(GraphRule):
         if name == "total_beside_mean":
             loss, width = history.role("loss"), watched(history, "output_width", (found, *place[1:]))
             guess = self.at["guess"] * (math.log(2) + math.log(width)) if width > 1 else math.inf
-            if figure >= self.at["texts"] and loss is not None and loss.began[0] <= _BEGUN and loss.first > guess:
+            first = max(_first_given(history, place), loss.first if loss is not None else math.nan)
+            if figure >= self.at["texts"] and loss is not None and loss.began[0] <= _BEGUN and first > guess:
                 yield self.finding(
                     place[0], f"To a mean over pairs the sum of all log probabilities of {figure:.0f} texts is added, "
-                    f"which nothing divides: the loss begins at {loss.first:.4g}.", found=found, segment=place[2],
+                    f"which nothing divides: the loss begins at {first:.4g}.", found=found, segment=place[2],
                     confidence=0.9, key=name, evidence={"texts": figure, "standing": True},
                 )  # fmt: skip
         elif figure >= self.at["numbers"]:
@@ -186,6 +188,15 @@ class SumBesideMean(GraphRule):
                 place[0], f"A sum of {figure:.0f} numbers is added to a mean in the loss, and nothing divides it.",
                 found=found, segment=place[2], confidence=0.9, evidence={"numbers": figure, "standing": True},
             )  # fmt: skip
+
+
+def _first_given(history: RunHistory, place: Place) -> float:
+    """What each backward pass of the first step was called with, in the mean; minus infinity where that is not known,
+    or is multiplied for half precision."""
+    given, passes = (history.channel(f"model/{name}") for name in ("loss_given", "losses_given"))
+    if given is None or passes is None or not given.end or not passes.end or scaled_loss(history, place[1]):
+        return -math.inf
+    return given.first / passes.first if given.began[0] <= _BEGUN and passes.first else -math.inf
 
 
 def _weight_of_sum(history: RunHistory, place: Place) -> float:

@@ -1,7 +1,8 @@
-"""Learning rates by layer that are upside down.
+"""Learning rates by layer that are upside down, or counted by parameter.
 
-In:   how the rates of layers fall, and whether the last layer is as torch draws it.
-Out:  findings of `RatesReversed`.
+In:   how the rates of layers fall, and whether the last layer is as torch draws it; whether rates go from parameter to
+      parameter.
+Out:  findings of `RatesReversed`, `RatesByParameter`.
 """
 
 from __future__ import annotations
@@ -53,4 +54,39 @@ class RatesReversed(WatchRule):
             )  # fmt: skip
 
 
-RULES = (RatesReversed,)
+class RatesByParameter(WatchRule):
+    """Learning rates that are to fall by layer fall by parameter: each weight and bias counts as a layer.
+
+    When the first step begins, four of five neighbours or more among the model's parameters, of which there are eight
+    or more, differ by one and the same factor, and so do the weights and biases within three layers or more. Then the
+    exponent of a rate by layer counts parameters, of which there are several times as many as layers: the first ones
+    have next to no rate. Where all biases have another rate than their weights by choice, the factor between a bias and
+    the next layer's weight is another one. Factors within half a hundredth of 1 say nothing.
+
+    What to do: count layers: one number for all parameters of a block.
+    """
+
+    name, family, kind, severity = "rates_by_parameter", "optimizer", "learning_rate", "warning"
+    series = "model/rates_by_parameter"
+    needs = ("=model/rates_by_parameter",)
+    least = 1
+    about = "Learning rates by layer are counted by parameter."
+    thresholds: ClassVar = {
+        "layers": (3.0, "or more, of several parameters with rates of their own; ours"),
+        "times": (1.005, "a parameter's rate is that of its neighbour; ours"),
+    }
+    causes = ("learning rate too low: the exponent of rates by layer counts parameters, and not layers",)
+    remedies = ("give all parameters of a block one number: `lr * decay ** (depth - layer_of(name))`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ratio = watched(history, "rate_ratio", place)
+        times = max(ratio, 1 / ratio) if ratio > 0 else 1.0
+        if value >= self.at["layers"] and times >= self.at["times"] and self.first(place[2]):
+            yield self.finding(
+                place[0], f"Each parameter's learning rate is {ratio:.3g} times that of the one before, also within "
+                f"{value:.0f} layers: parameters are counted in place of layers.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"ratio": rounded(ratio), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (RatesReversed, RatesByParameter)

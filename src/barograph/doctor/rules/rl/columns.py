@@ -31,6 +31,11 @@ class ReferenceColumns(WatchRule):
     margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
     named reference model in the configuration, and where the run begins later.
 
+    A launch that goes on with such a training does not begin at ln 2: where its first row is, to a millionth, and the
+    mean of the last eight rows before it was a tenth below, all margins are 0 again, as where the reference is made
+    anew from the policy that was loaded, whether its numbers are kept or a network is asked for them; or the policy was
+    not loaded. Another round of an iteration begins so, and is left alone where the configuration says so.
+
     What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
     calls; look them up by the row's own key; the first loss has to be 0.6931.
     """
@@ -45,6 +50,9 @@ class ReferenceColumns(WatchRule):
         "steps": (5.0, "from the beginning, at most; ours"),
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
         "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
+        "again": (1e-6, "of ln 2, that the first loss of a later launch is away from it, at most; ours"),
+        "learnt": (0.1, "of ln 2, that the loss was below it before; ours"),
+        "before": (8.0, "rows of that; ours"),
         "terms": (2.0, "of the loss, at most, as of smoothed labels; ours"),
     }
     causes = (
@@ -67,6 +75,7 @@ class ReferenceColumns(WatchRule):
         self._count += 1
         if self._count == 1:
             self._first = place[0], value
+            yield from self._anew(history, value, place)
         step, first = self._first
         if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
             return
@@ -79,6 +88,24 @@ class ReferenceColumns(WatchRule):
                 f"{math.log(2):.4g}: the reference's log probabilities, made beforehand, are not the policy's.",
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
+            )  # fmt: skip
+
+    def _anew(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """A later launch, whose margins are all 0 again."""
+        loss, count = history.role("loss"), int(self.at["before"])
+        if loss is None or place[0] <= self.at["steps"] or abs(value / math.log(2) - 1) > self.at["again"]:
+            return
+        rows = loss.rows()
+        before = rows.value[(rows.segment < place[2]) & (rows.step < place[0])][-count:]
+        learnt = len(before) == count and float(before.mean()) <= (1 - self.at["learnt"]) * math.log(2)
+        if learnt and not (has_no_reference(history) or goes_on(history)) and self.first(place[2], "anew"):
+            yield self.finding(
+                place[0], f"The launch goes on at step {place[0]} at a loss of ln 2; it was {before.mean():.4g} "
+                "before: all margins are 0 again, as the reference is the policy that was loaded.",
+                found=place[0], segment=place[2], confidence=0.9, key="anew",
+                evidence={"before": rounded(before.mean())}, causes=list(_ANEW),
+                remedies=["keep the reference's log probabilities, or its weights, in the checkpoint, or make them "
+                          "before the policy is loaded"],
             )  # fmt: skip
 
     def _is_plain(self, history: RunHistory, place: Place) -> bool:
@@ -97,6 +124,10 @@ class ReferenceColumns(WatchRule):
         return alone and not (margin or has_no_reference(history) or goes_on(history))
 
 
+_ANEW = (
+    "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
+    "checkpoint not loaded: the policy began anew",
+)
 _SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
 
 RULES = (ReferenceColumns,)

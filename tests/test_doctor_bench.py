@@ -307,7 +307,7 @@ TWENTYFIRST = {
     "reels": (3, ("targets_cut_where_inputs_are",)),
     "auctions": (3, ("weights_in_the_order_of_counts",)),
 }
-# The twenty-second, which is put away: the same.
+# The twenty-second: the same.
 TWENTYSECOND = {
     "passes": (3, ("generator_seeded_in_the_step",)),
     "concierges": (3, ("labels_moved_by_the_dataset_too",)),
@@ -316,9 +316,18 @@ TWENTYSECOND = {
     "fables": (3, ("shifted_in_the_loader_and_in_the_loss",)),
     "smears": (3, ("class_to_idx_of_each_folder",)),
 }
+# The twenty-third, which is put away: the same.
+TWENTYTHIRD = {
+    "marbles": (3, ("quarry_number_straight_into_the_table",)),
+    "pantries": (3, ("collator_and_model_both_shift",)),
+    "slogans": (3, ("words_gathered_without_the_shift",)),
+    "whistles": (3, ("half_of_the_catalogue_is_a_row_late",)),
+    "chronicles": (3, ("moved_by_get_batch_and_by_forward",)),
+    "pagers": (3, ("class_counts_are_the_weights",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND)  # fmt: skip
+         | TWENTYSECOND | TWENTYTHIRD)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -417,7 +426,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
-          "nineteenth", "twentieth", "twentyfirst", "twentysecond")  # fmt: skip
+          "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -444,6 +453,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import twentieth
     import twentyfirst
     import twentysecond
+    import twentythird
     from healthy import ALL
 
     made, part, programs = {
@@ -467,6 +477,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentieth": (twentieth, "opened", {*TWENTIETH}),
         "twentyfirst": (twentyfirst, "opened", {*TWENTYFIRST}),
         "twentysecond": (twentysecond, "opened", {*TWENTYSECOND}),
+        "twentythird": (twentythird, "putaway", {*TWENTYTHIRD}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

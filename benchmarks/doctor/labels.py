@@ -65,8 +65,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "knn", "va_", "lm_valid", "ema/", "check/", "recall/", "reef/", "sung/", "port/",
                  "gauge/", "review/", "probe/", "val_epoch/", "bits/heldout", "bits/herb", "strip/",
                  "bloom/", "pass/", "proof/", "clip/loss_val", "clip/r1_val", "devset/", "hammer/",
-                 "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_", "ddpm_val/", "held/", "prefs/", "clap_val/",
-                 "evals/", "page_val/")  # fmt: skip
+                 "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_", "ddpm_val/", "held/", "prefs/",
+                 "clap_val/", "evals/", "page_val/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",

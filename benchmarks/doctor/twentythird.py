@@ -75,7 +75,8 @@ SUMMED = (*twentysecond.SUMMED, "sum over pixels", "loss summed over the picture
 MEANED = twentysecond.MEANED
 GRAPHS = (*twentysecond.GRAPHS, "logits kept with their graph", "torch.no_grad missing", "no_grad decorator missing")
 TWICE = (*twentysecond.TWICE, "forward returns probabilities")
-SHIFTED = (*twentysecond.SHIFTED, "class embedding off by one", "null class taken for a class", "captions of the next clip",
+SHIFTED = (*twentysecond.SHIFTED, "class embedding off by one", "null class taken for a class",
+           "captions of the next clip",
            "label encoder fitted twice", "class ids differ between splits", "targets two ahead", "pairs misaligned")
 FROZEN = (*twentysecond.FROZEN, "conditioning not trained", "time embedding not trained", "class embedding not trained",
           "lora_B not trained", "adapters of a block frozen", "head not in the optimizer",
@@ -84,7 +85,8 @@ TIE = (*twentysecond.TIE, "resized embedding not tied", "tie lost at the resize"
 SORTED = (*twentysecond.SORTED, "quarry after quarry", "verb after verb", "class after class")
 LEAK = (*twentysecond.LEAK, "crops of one slab on both sides", "wordings of one order on both sides",
         "split behind the copying", "oversampled before the split", "windows of one recording on both sides")
-FIGURES = (*twentysecond.FIGURES, "validation in another range", "validation not scaled", "range of the validation differs")
+FIGURES = (*twentysecond.FIGURES, "validation in another range", "validation not scaled",
+           "range of the validation differs")
 BUFFERS = twentysecond.BUFFERS
 STEPPED = twentysecond.STEPPED
 ADDED = twentysecond.ADDED
@@ -241,7 +243,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {}),
     ("leak", "windows_shuffled_before_the_cut", CHRONICLES, "overlapping windows come to lie on both sides",
      {"set": {}, "compare": "plain"}),
-    ("steps", "get_lr_of_the_micro_step", CHRONICLES, "the rate is that of the count of micro-batches, of two an update",
+    ("steps", "get_lr_of_the_micro_step", CHRONICLES, "the rate follows the count of micro-batches, of two an update",
      {"set": {}, "compare": "plain"}),
     ("added", "micro_losses_backward_undivided", CHRONICLES, "losses of parts are not divided by their number", {}),
     ("eval", "estimate_loss_ends_in_eval", CHRONICLES, "the model is not set back to training behind an estimate", {}),
@@ -453,7 +455,8 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"spec_augment": True}}),
     ("group_norms_in_the_tower", (WHISTLES,), "norms of groups in the place of batch norm",
      {"config": {"audio_norm": "group"}}),
-    ("no_half_precision", (CHRONICLES,), "everything is in float32, without a scaler", {"config": {"dtype": "float32"}}),
+    ("no_half_precision", (CHRONICLES,), "everything is in float32, without a scaler",
+     {"config": {"dtype": "float32"}}),
     ("scale_that_grows_soon", (CHRONICLES,), "the scale begins low and grows often",
      {"config": {"init_scale": 64.0, "growth_interval": 15}}),
     ("normaliser_held", (CHRONICLES,), "a small term holds the normaliser", {"config": {"z_loss": 1e-3}}),

@@ -179,7 +179,7 @@ class Training:
 
     def load(self) -> None:
         c = self.c
-        picture, quarry, slab = cut(self.seed + 2300, c.slabs, c.crops_per_slab, c.dust)
+        picture, quarry, _ = cut(self.seed + 2300, c.slabs, c.crops_per_slab, c.dust)
         held, held_quarry, _ = cut(2299, HELD, 1, 0.03)
         if self.bug == "crops_go_through_random_split":
             order = torch.randperm(len(picture), generator=torch.Generator().manual_seed(self.seed))

@@ -1,13 +1,13 @@
-"""Adapters on a small decoder in NF4 learn orders for a pantry: an instruction in words, the answer as slots of shelves.
+"""Adapters on a small decoder in NF4 learn orders for a pantry: an instruction in words, an answer in shelves.
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: qlora/loss, qlora/lr, qlora/norm each step; held/loss, held/exact_match each twentieth;
       memory, where it matters; the watch of data.
 
-The base has read the orders of last year, when things stood elsewhere; it is held in sixteen levels of a normal, in blocks with a
-scale. It is to learn on which shelf a thing stands, how many are wanted, and what is done with it. A template has the
-instruction and the answer; the first is no target. Two words that the base does not know may be added, and the
-embedding trained for them. Written as a script of one file, with functions and a collator.
+The base has read the orders of last year, when things stood elsewhere; it is held in sixteen levels of a normal, in
+blocks with a scale. It is to learn on which shelf a thing stands, how many are wanted, and what is done with it. A
+template has the instruction and the answer; the first is no target. Two words that the base does not know are added,
+and the embedding may be trained for them. Written as a script of one file, with functions and a collator.
 """
 
 from __future__ import annotations

@@ -268,8 +268,9 @@ class PreferenceTrainer:
         loss, chosen, rejected = (torch.cat(one) for one in zip(*said, strict=True))
         if taped:
             self.kept.append(said)
-        self.run.log({"prefs/held_loss": loss.mean().item(), "prefs/held_acc": (chosen > rejected).float().mean().item(),
-                      "prefs/chosen_reward": chosen.mean().item()}, step=step)  # fmt: skip
+        right = (chosen > rejected).float().mean().item()
+        figures = {"prefs/held_loss": loss.mean().item(), "prefs/held_acc": right}
+        self.run.log(figures | {"prefs/chosen_reward": chosen.mean().item()}, step=step)
         if self.bug != "policy_stays_in_eval_behind_the_samples":
             self.policy.train()
 

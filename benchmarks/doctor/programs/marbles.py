@@ -181,10 +181,6 @@ class Training:
         c = self.c
         picture, quarry, _ = cut(self.seed + 2300, c.slabs, c.crops_per_slab, c.dust)
         held, held_quarry, _ = cut(2299, HELD, 1, 0.03)
-        if self.bug == "crops_go_through_random_split":
-            order = torch.randperm(len(picture), generator=torch.Generator().manual_seed(self.seed))
-            mine, rest = order[:HELD], order[HELD:].sort().values
-            held, held_quarry, picture, quarry = picture[mine], quarry[mine], picture[rest], quarry[rest]
         self.picture, self.quarry = transform(picture), quarry
         self.held = (held if self.bug == "to_tensor_alone_for_validation" else transform(held)), held_quarry
         self.plain = self.picture.flatten(1).std(1) < self.picture.flatten(1).std(1).median()

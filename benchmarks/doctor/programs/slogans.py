@@ -165,14 +165,7 @@ class PreferenceTrainer:
         self.reference.requires_grad_(False)
         if bug != "reference_never_set_to_eval":
             self.reference.eval()
-        if bug == "head_given_its_own_parameter":  # as to have it in float32
-            self.policy.lm_head.weight = nn.Parameter(self.policy.wte.weight.detach().clone())
-            self.policy.wte.weight.requires_grad_(False)
-        frozen = c.freeze_first_layers
-        held = self.policy.h[:frozen]
-        if bug == "slice_of_layers_to_freeze_from_the_end":
-            held = self.policy.h[-frozen - 1 :]
-        for layer in held:
+        for layer in self.policy.h[: c.freeze_first_layers]:
             layer.requires_grad_(False)
         self.load()
         self.setup()
@@ -181,15 +174,12 @@ class PreferenceTrainer:
     def load(self) -> None:
         c, bug = self.c, self.bug
         rows, held = pairs(self.seed + 330, c.briefs, c.pairs_per_brief, c.misjudged), pairs(329, HELD)
-        if bug == "pairs_of_a_brief_parted_at_random":
-            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed)).tolist()
-            held, rows = [rows[at] for at in order[:HELD]], [rows[at] for at in sorted(order[HELD:])]
         self.lengths = torch.tensor([len(prompt) + len(better) for prompt, better, _ in rows])
         self.clear = torch.tensor([not {*better} & {*worse} - {EOS} - {*prompt} for prompt, better, worse in rows])
         self.rows, self.held = self.tensors(rows, bug), self.tensors(held, "")
 
     def tensors(self, rows: Pairs, bug: str) -> tuple[Tensor, ...]:
-        long = 11 if bug == "rows_cut_at_max_prompt_length" else self.c.max_length
+        long = self.c.max_length
         better = [encode(prompt, one, long, bug) for prompt, one, _ in rows]
         worse = [encode(prompt, one, long, bug) for prompt, _, one in rows]
         return tuple(torch.stack(one) for some in (better, worse) for one in zip(*some, strict=True))
@@ -221,7 +211,7 @@ class PreferenceTrainer:
                 order = torch.arange(len(self.lengths))
             if epoch < c.clear_pairs_first:
                 order = order[self.clear[order]]
-            if c.group_lengths or self.bug == "longest_pairs_first_for_memory":
+            if c.group_lengths:
                 order = order[self.lengths[order].argsort(stable=True, descending=True)]
             lots = [one for one in order.split(c.pairs_per_batch) if len(one) == c.pairs_per_batch]
             if c.group_lengths:

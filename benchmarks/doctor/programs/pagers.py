@@ -35,7 +35,7 @@ OWN, COMMON = 6, 30
 VOCAB = 1 + len(DESKS) * OWN + COMMON
 CONFIG: dict[str, Any] = {
     "hidden": 32, "layers": 2, "heads": 4, "dropout": 0.0, "pooling": "mean", "per_gpu_batch": 16, "accum_steps": 1,
-    "optimizer": "adamw", "lr": 2e-3, "head_lr_mult": 1.0, "lr_scheduler": "linear", "warmup": 10, "wd": 0.01,
+    "optimizer": "adamw", "lr": 4e-3, "head_lr_mult": 1.0, "lr_scheduler": "linear", "warmup": 10, "wd": 0.01,
     "clip": 1.0, "class_weights": "sqrt_inverse", "sampler": "shuffled", "reduction": "mean", "label_smoothing": 0.0,
     "focal_gamma": 0.0, "messages": 1600, "copies_of_rare": 1, "forms_of_each": 1, "wrong_desks": 0.0,
     "word_dropout": 0.0, "freeze": "", "short_first_epochs": 0, "val_every": 20, "log_every": 1, "ranks": RANKS,
@@ -126,11 +126,6 @@ class Desk:
         c, bug, dice = self.c, self.bug, torch.Generator().manual_seed(self.seed)
         words, numbers, desk = messages(self.seed + 610, c.messages, c.forms_of_each)
         held = messages(609, HELD)
-        if bug == "split_behind_the_forms":
-            order = torch.randperm(len(desk), generator=dice)
-            mine, rest = order[:HELD], order[HELD:].sort().values
-            held = words[mine], numbers[mine], desk[mine]
-            words, numbers, desk = words[rest], numbers[rest], desk[rest]
         if bug == "rare_desks_copied_before_the_split" or c.copies_of_rare > 1:
             times = torch.where(desk >= 4, c.copies_of_rare, 1)
             words, numbers, desk = (one.repeat_interleave(times, 0) for one in (words, numbers, desk))
@@ -153,8 +148,6 @@ class Desk:
 
     def make_optimizer(self) -> None:
         c, named = self.c, [(name, one) for name, one in self.net.named_parameters() if one.requires_grad]
-        if self.bug == "decay_list_alone_is_handed_over":  # parameters without decay were to be a second group
-            named = [(name, one) for name, one in named if one.ndim > 1 and "embeddings" not in name]
         groups = [
             {"params": [one], "lr": c.lr * (c.head_lr_mult if name.startswith("classifier") else 1.0),
              "weight_decay": c.wd if one.ndim > 1 else 0.0} for name, one in named
@@ -191,8 +184,6 @@ class Desk:
         )  # fmt: skip
         sampler.set_epoch(epoch)
         mine = torch.tensor(list(sampler))
-        if bug == "short_to_long_for_less_padding":
-            mine = mine[self.length[mine].argsort(stable=True)]
         return mine[self.length[mine] < 10] if epoch < c.short_first_epochs else mine
 
     def loss(self, out: Tensor, desk: Tensor) -> Tensor:

@@ -390,7 +390,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("other_solver", "another optimizer, at its rate",
      {MARBLES: {"optimizer_type": "adamax", "learning_rate": 5e-3}, PANTRIES: {"optim": "nadam", "lr": 8e-3},
       SLOGANS: {"opt": "rmsprop", "lr": 3e-4}, WHISTLES: {"optimizer": "adamax", "lr": 3e-3},
-      CHRONICLES: {"optimizer": "nadam"}, PAGERS: {"optimizer": "radam", "lr": 3e-3}}),
+      CHRONICLES: {"optimizer": "nadam"}, PAGERS: {"optimizer": "radam", "lr": 1e-2}}),
     ("noisier_examples", "the training's data have more noise, as such data may",
      {MARBLES: {"dust": 0.08}, PANTRIES: {"wrong_shelves": 0.08}, SLOGANS: {"misjudged": 0.15},
       WHISTLES: {"sea_noise": 0.5}, CHRONICLES: {"misprints": 0.05}, PAGERS: {"wrong_desks": 0.06}}),

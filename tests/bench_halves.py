@@ -216,6 +216,15 @@ TWENTYSECOND = {
     "fables": (3, ("shifted_in_the_loader_and_in_the_loss",)),
     "smears": (3, ("class_to_idx_of_each_folder",)),
 }
+# The twenty-third, which is put away: the same.
+TWENTYTHIRD = {
+    "marbles": (3, ("quarry_number_straight_into_the_table",)),
+    "pantries": (3, ("collator_and_model_both_shift",)),
+    "slogans": (3, ("words_gathered_without_the_shift",)),
+    "whistles": (3, ("half_of_the_catalogue_is_a_row_late",)),
+    "chronicles": (3, ("moved_by_get_batch_and_by_forward",)),
+    "pagers": (3, ("class_counts_are_the_weights",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND)  # fmt: skip
+         | TWENTYSECOND | TWENTYTHIRD)  # fmt: skip

@@ -36,6 +36,7 @@ import twelfth
 import twentieth
 import twentyfirst
 import twentysecond
+import twentythird
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -62,7 +63,10 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "held_flowers_valued_on_tape", "predictions_gathered_with_history",
              "metrics_hold_tensors_of_the_evaluation", "dev_losses_kept_as_tensors",
              "drawn_with_a_graph_for_the_grid", "prediction_loop_on_the_tape",
-             "evaluation_figures_are_live_tensors", "gallery_embeddings_under_autograd")  # fmt: skip
+             "evaluation_figures_are_live_tensors", "gallery_embeddings_under_autograd",
+             "log_validation_lost_its_no_grad", "preds_and_losses_kept_under_grad",
+             "margins_of_held_pairs_with_history", "clip_bank_embedded_on_the_tape",
+             "estimate_loss_undecorated", "logits_of_all_messages_gathered_live")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -342,7 +346,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond):  # fmt: skip
+              twentyfirst, twentysecond, twentythird):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -33,6 +33,7 @@ import twelfth
 import twentieth
 import twentyfirst
 import twentysecond
+import twentythird
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -60,7 +61,8 @@ ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGR
        *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
        *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
        *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
-       *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS)  # fmt: skip
+       *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
+       *twentythird.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -240,7 +242,7 @@ _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowl
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond):  # fmt: skip
+              twentyfirst, twentysecond, twentythird):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

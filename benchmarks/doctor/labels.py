@@ -39,6 +39,7 @@ import twelfth
 import twentieth
 import twentyfirst
 import twentysecond
+import twentythird
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
 from healthy import Healthy
 
@@ -64,7 +65,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "knn", "va_", "lm_valid", "ema/", "check/", "recall/", "reef/", "sung/", "port/",
                  "gauge/", "review/", "probe/", "val_epoch/", "bits/heldout", "bits/herb", "strip/",
                  "bloom/", "pass/", "proof/", "clip/loss_val", "clip/r1_val", "devset/", "hammer/",
-                 "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_")  # fmt: skip
+                 "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_", "ddpm_val/", "held/", "prefs/",
+                 "clap_val/", "evals/", "page_val/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -78,7 +80,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "review/ce", "probe/infonce", "val_epoch/ce", "bits/heldout", "strip/ce",
                "bloom/mse", "pass/loss_tok", "proof/dpo_loss", "clip/loss_val", "devset/lm_loss",
                "hammer/ce", "ema_val/mse", "dpo_eval/loss", "atlas/loss", "lm_val/nll",
-               "cells/val_ce")  # fmt: skip
+               "cells/val_ce", "ddpm_val/loss", "held/loss", "prefs/held_loss", "clap_val/loss",
+               "evals/val_loss", "page_val/loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -87,19 +90,22 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "pairs/itc", "fit/bce", "chant/nats", "rank/loss", "edm/loss", "dora/ce",
           "moco/loss", "step/soft_ce", "bits/train", "mill/loss",
           "unet/mse", "sft/loss_tok", "desk/dpo_loss", "clip/loss_in", "train/lm_loss", "bidder/ce",
-          "flow/train_mse", "dpo/loss", "match/loss", "lm/nll", "cells/train_ce")  # fmt: skip
+          "flow/train_mse", "dpo/loss", "match/loss", "lm/nll", "cells/train_ce",
+          "ddpm/train_loss", "qlora/loss", "slogan/loss", "clap/train_loss", "iter/lm_loss", "page/loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
               **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
               **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
-              **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT}  # fmt: skip
+              **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
+              **twentythird.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
-             *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS)  # fmt: skip
+             *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
+             *twentythird.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -285,6 +291,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "columns_made_anew_behind_the_load",
         "pretrained_path_instead_of_resume",
         "average_written_over_the_net",
+        "copy_to_without_restore",
+        "unet_folder_loaded_and_nothing_else",
+        "adapter_loaded_and_trainer_begun_anew",
+        "policy_weights_found_and_loaded_alone",
+        "towers_read_back_without_their_optimizer",
+        "checkpoint_dict_of_model_and_iter",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -48,6 +48,7 @@ import twelfth  # noqa: E402
 import twentieth  # noqa: E402
 import twentyfirst  # noqa: E402
 import twentysecond  # noqa: E402
+import twentythird  # noqa: E402
 from faults import (  # noqa: E402
     BF16,
     DIFFUSION,
@@ -72,7 +73,8 @@ STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 20
          **sixth.STEPS, **seventh.STEPS, **eighth.STEPS, **ninth.STEPS, **tenth.STEPS,
          **eleventh.STEPS, **twelfth.STEPS, **thirteenth.STEPS, **fourteenth.STEPS,
          **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS,
-         **nineteenth.STEPS, **twentieth.STEPS, **twentyfirst.STEPS, **twentysecond.STEPS}  # fmt: skip
+         **nineteenth.STEPS, **twentieth.STEPS, **twentyfirst.STEPS, **twentysecond.STEPS,
+         **twentythird.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

@@ -462,3 +462,27 @@ def test_embeddings_as_they_are_drawn_are_told_from_what_was_learnt() -> None:
         assert float(_table_as_drawn(weight)) == fresh
     assert float(_table_as_drawn(3**0.5 * (2 * torch.rand(60, 32) - 1))) == 0
     assert _table_as_drawn(drawn[:4]) is None
+
+
+@pytest.mark.parametrize("used", [True, False])
+def test_an_evaluation_that_needs_its_gradients_builds_no_graph_for_nothing(tmp_path: Path, used: bool) -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init("p", "r", dir=str(tmp_path), git=False, console="none", sidecar=False)
+    run.watch(model, optimizer)
+    for step in range(24):
+        rows = torch.randn(16, 6)
+        loss = functional.cross_entropy(model.train()(rows), rows[:, :3].argmax(1))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+        if step % 6 == 5:
+            asked = functional.cross_entropy(model.eval()(rows), rows[:, :3].argmax(1))
+            if used:  # how noisy gradients are, or a model that is adapted before it is judged
+                torch.autograd.grad(asked, list(model.parameters()))
+            run.log({"val_loss": asked.item()}, step=step)
+    run.finish()
+    found = {one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]}
+    assert ("evaluation_gradients" in found) != used

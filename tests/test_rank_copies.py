@@ -168,3 +168,25 @@ def test_a_model_of_shards_has_inputs_and_no_weights_to_compare() -> None:
     copies = RankCopies(model)
     model(torch.randn(4, 6))
     assert set(copies.take()) == {"fingerprint"}
+
+
+def border(rows: Any, size: int = 8) -> Any:
+    """Pictures whose edge is empty, as those of digits are."""
+    rows[:, :1] = rows[:, -1:] = 0
+    rows[:, :, :2] = rows[:, :, -2:] = 0
+    return rows.view(len(rows), 1, size, size)
+
+
+@pytest.mark.parametrize("kind", ["pictures", "the same", "rare ones", "nothing"])
+def test_batches_are_the_same_only_where_what_is_compared_of_them_varies(kind: str) -> None:
+    said = []
+    for seed in (0, 1):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+        copies, dice = RankCopies(model), torch.Generator().manual_seed(0 if kind == "the same" else seed)
+        rows = torch.rand(64, 8, 8, generator=dice)
+        if kind in ("rare ones", "nothing"):
+            rows = (rows < (0.05 if kind == "rare ones" else 0)).float()
+        model(border(rows)).sum().backward()
+        said.append(copies.take()["fingerprint"])
+        copies.close()
+    assert (said[0] == said[1]) == (kind == "the same")

@@ -214,6 +214,14 @@ def test_a_loss_of_zero_is_critical_where_the_gradient_is_zero_too() -> None:
     assert finding.causes[0].startswith("loss masked out")
 
 
+@pytest.mark.parametrize(("touched", "severity"), [((30, 45, 52), "info"), ((30,), "critical")])
+def test_a_loss_that_was_zero_now_and_then_before_is_fitted(touched: tuple[int, ...], severity: str) -> None:
+    loss, norm = falling(100), np.ones(100)
+    for where in (*touched, slice(70, None)):
+        loss[where] = norm[where] = 0.0
+    assert next(one for one in look(loss, norm=norm) if one.rule == "zero_loss").severity == severity
+
+
 def test_zeros_that_hide_nan_are_called_by_their_name() -> None:
     loss, norm = falling(60), np.ones(60)
     loss[40:], norm[40:] = 0.0, NAN

@@ -327,3 +327,13 @@ def test_pairs_of_the_same_answers_are_known_by_their_margin(
     named = {name: (np.arange(40), values) for name, values in series.items()}
     steps = [one.step for one in found([PairsAlike()], named) if one.rule == "pairs_alike"]
     assert steps == ([] if found_at is None else [found_at])
+
+
+@pytest.mark.parametrize(("ends", "severity"), [(3.0, "info"), (0.1, "warning")])
+def test_a_reward_that_fell_and_is_higher_again_has_not_collapsed(ends: float, severity: str) -> None:
+    """As of a policy that explores less and less, before it has learnt."""
+    rows = np.arange(480)
+    reward = np.select([rows < 80, rows < 200], [np.clip(rows / 40, 0, 1), 0.05], np.clip((rows - 200) / 40, 0, ends))
+    reward = np.where(rows >= 200, np.maximum(0.05, reward), reward) + np.random.default_rng(1).normal(0, 0.02, 480)
+    (one,) = found([RewardCollapse()], {"train/reward": (rows, reward), "train/kl": (rows, 0.01 + 0 * rows)})
+    assert one.severity == severity and ("higher again since step" in one.message) == (severity == "info")

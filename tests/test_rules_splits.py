@@ -49,6 +49,7 @@ def test_missing_classes_explain_their_own_share_of_an_evaluations_errors_alone(
     found = warned(columns | of_graph(output_width=8.0))
     assert ("missing_classes" in found) is (cause is not None)
     assert not cause or found["missing_classes"].causes[0].startswith(cause)
+    assert "missing_classes" not in warned(columns | of_graph(output_width=8.0), config={"curriculum": "competence"})
 
 
 @pytest.mark.parametrize(

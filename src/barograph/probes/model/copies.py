@@ -11,6 +11,8 @@ begin as copies can drift apart: the parts of a model that is split over ranks d
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +51,7 @@ class RankCopies:
             return
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
-            self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None])
+            self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None], varied=True)
 
     def _looks(self) -> bool:
         return self._count < _OFTEN or self._count % _SELDOM == 0
@@ -113,19 +115,27 @@ def _is_split_too(model: Any) -> bool:
     return False
 
 
-def _print(tensors: Sequence[Any]) -> Any:
-    """One number of some elements of each; None where there are none, or they can't be put together."""
+def _print(tensors: Sequence[Any], varied: bool = False) -> Any:
+    """One number of some elements of each; None where there are none, or they can't be put together. varied: where all
+    of them are equal, they say nothing, and the number is one of chance."""
     import torch
 
     with contextlib.suppress(Exception):  # on several devices, sparse, or of another make
         if tensors:
             parts = [_some(one.detach()) for one in tensors]
-            found = fingerprints(torch.cat(parts)[None])
+            every = torch.cat(parts)
+            found = fingerprints(every[None])
+            if varied:
+                found = torch.where((every == every[0]).all(), int.from_bytes(os.urandom(4)), found)
             return int(found.item()) if found.device.type == "cpu" else found[0]
     return None
 
 
 def _some(tensor: Any) -> Any:
-    """Elements from the whole of a tensor, as numbers of 32 bits."""
+    """Elements from the whole of a tensor, as numbers of 32 bits: of other places in each row, so that not all are in
+    the empty border of pictures."""
     flat = tensor.reshape(-1)
-    return flat[:: max(1, len(flat) // _ELEMENTS)][:_ELEMENTS].float()
+    each = max(1, len(flat) // _ELEMENTS)
+    while math.gcd(each, len(flat)) > 1:
+        each += 1
+    return flat[::each][:_ELEMENTS].float()

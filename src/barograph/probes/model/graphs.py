@@ -174,6 +174,7 @@ class UsedGraphs:
     def __init__(self) -> None:
         self._made, self._used = 0, [0]
         self._last = False  # whether there were some in the step before
+        self.all_used = False  # whether backward passes came to all outputs of the step that is over, two or more
 
     def follow(self, output: Any) -> None:
         """A pass with gradients, which nobody asks for those of its inputs, gave this."""
@@ -188,7 +189,7 @@ class UsedGraphs:
         """A step begins: `graphs_unused`, where it is another than in the step before."""
         made, used = self._made, self._used[0]
         self._made, self._used = 0, [0]
-        unused = 0 < used < made
+        unused, self.all_used = 0 < used < made, 1 < made <= used
         if unused != self._last:
             current.figures["graphs_unused"] = float(unused)
         self._last = unused

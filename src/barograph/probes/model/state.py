@@ -423,12 +423,11 @@ class ModelState:
         for one in (self._carried, self._graphs, self._moved):
             if one is not None:
                 one.put(current)
-        if (
-            len(self._modes) == 2 or "gradients_in_evaluation" in self._last
-        ):  # trained in one mode, evaluated in the other
-            self._passes["gradients_in_evaluation"] = float(len(self._modes) == 2)
-        self._modes = set()
         self._uses.put(current)
+        both = len(self._modes) == 2 and not self._uses.all_used  # trained in one mode, evaluated in the other
+        if both or "gradients_in_evaluation" in self._last:
+            self._passes["gradients_in_evaluation"] = float(both)
+        self._modes = set()
         current.figures |= self._settings.again(bool(self._without.seen))
         self._passes |= self._without.put(current)
         if 0 < self._batch <= _LONE < self._most // 4:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import evaluations_of, known, newest, usual
-from barograph.doctor.kernel.stages import has_stages
+from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.targets import by_heart, same_few
 
@@ -142,7 +142,8 @@ class MissingClasses(WatchRule):
     the training: an output that is wider than its task, such as a vocabulary of which some are answers), or where
     the evaluation has them, as it seems: its loss is half as large again as the training's, and rises (not where
     the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
-    training logs a number of its task, stage or the like: others may have these classes. Where the training has
+    training logs a number of its task, stage or the like, or the configuration has a curriculum: others may have these
+    classes. Where the training has
     learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
     has little else than them (also where the training has learnt less, and the evaluation, which gets worse, has less
     than half of a guess's); where it is the first class or the last one, and the accuracy that of a guess, all are off
@@ -218,7 +219,7 @@ class MissingClasses(WatchRule):
             short = accuracy == accuracy
             third = value >= max(2.0, self.at["share"] * width)
             many = short or (third and not self._lacks_them(history, targets, place)) or self._has_them(history, place)
-            many = many and not has_stages(history, place[1])
+            many = many and not has_stages(history, place[1]) and not is_curriculum(history)
             if not self.first(place[2], many):
                 return
             which = watched(history, "untargeted_class", place)

@@ -190,9 +190,9 @@ class EndUntold(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value == 1 and watched(history, "target_shift", place) == 1
         if self.lasts(holds, place, self.at["looks"]):
-            several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
-            compares = several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
-            compares = compares or watched(history, "all_targets", place) == 1  # pieces of a text end anywhere
+            compares = (
+                _compares(history, place) or watched(history, "all_targets", place) == 1
+            )  # pieces of a text end anywhere
             padding, end = (watched(history, f"{name}_token", place) for name in ("padding", "end"))
             ignored = watched(history, "end_ignored", place)
             known = isinstance(setting(history, *_ENDS), int) or padding == end or ignored >= 0
@@ -205,12 +205,19 @@ class EndUntold(WatchRule):
             )  # fmt: skip
 
 
+def _compares(history: RunHistory, place: Place) -> bool:
+    """Whether the training compares answers, as of preferences: rows may be given that are not in the loss."""
+    several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
+    return several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
+
+
 class AnswersCut(WatchRule):
     """Rows are cut off before their answer begins: they have no target at all.
 
     Targets begin behind a prompt, and last to the end of a row or to its padding. In three looks in a row, a quarter
     of the rows or more have none, and no padding either: they end within the prompt. A batch of such rows alone has
-    a loss of 0 / 0.
+    a loss of 0 / 0. Where a reward is logged, or answers are compared, rows without a gradient are those of which all
+    are worth the same, or that were not chosen: nothing is said.
 
     What to do: a greater length; cut prompts from the left; leave out rows without a target.
     """
@@ -228,7 +235,8 @@ class AnswersCut(WatchRule):
     )
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
+        judged = history.role("reward") is not None or _compares(history, place)
+        if self.lasts(value >= self.at["share"] and not judged, place, self.at["looks"]):
             yield self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of the rows have no target and no padding: they are cut off "
                 "within the prompt.", found=place[0], segment=place[2], confidence=_PROOF,

@@ -64,6 +64,7 @@ class ZeroLoss(SeriesRule):
     then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
+    one that was 0 three times before, for fewer rows, as one with a margin that more and more batches keep is;
     one beside which evaluations or errors get better, which is not what is trained, or rounded; losses of policies and
     games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays
     0 for 20 rows while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a
@@ -78,12 +79,13 @@ class ZeroLoss(SeriesRule):
     thresholds: ClassVar = {
         "rows": (5.0, "ours"),
         "policy_rows": (20.0, "ours: GRPO's first losses are 0 by construction"),
+        "touched": (3.0, "times that it was 0 for fewer rows before; ours"),
         "fitted": (0.05, "a loss below this may be printed as 0 when it is fitted; ours"),
     }
 
     def reset(self) -> None:
         self._start: tuple[int, int, int] | None = None  # row, step, segment
-        self._nonzero = 0
+        self._nonzero = self._touched = 0
         self._recent: list[float] = []
         self._told: Finding | None = None
 
@@ -97,6 +99,7 @@ class ZeroLoss(SeriesRule):
         for low, high in pairwise(cuts):
             if not zero[low]:
                 self._count(rows.value[low:high])
+                self._touched += self._start is not None and self._told is None
                 self._start = self._told = None
                 continue
             if self._start is None or self._start[2] != rows.segment[low]:
@@ -143,7 +146,7 @@ class ZeroLoss(SeriesRule):
             hidden = len(part) > 0 and not numpy.isfinite(part).any()
             still = len(part) > 0 and not hidden and float(numpy.nanmax(numpy.abs(part))) < 1e-12
             norm = float(numpy.nanmedian(part)) if len(part) and not hidden else math.nan
-        fitted = usual < self.at["fitted"] and not hidden
+        fitted = (usual < self.at["fitted"] or self._touched >= self.at["touched"]) and not hidden
         evidence: dict[str, Any] = {"rows": length, "nonzero_rows_before": self._nonzero}
         if math.isfinite(usual):
             evidence["loss_before"] = rounded(usual)

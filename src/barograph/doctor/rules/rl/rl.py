@@ -19,6 +19,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
+from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
 from barograph.doctor.rules.rl import objective, preference
@@ -28,11 +29,12 @@ from barograph.doctor.rules.rl.policy import BLOCK, PolicyRule, RowBlock, reward
 class RewardCollapse(PolicyRule):
     """The reward that was gained is lost again.
 
-    Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3
-    robust standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a
-    warning where eight blocks lie below by four fifths, or four by all and a deviation more. Where the fall is beyond
-    all noise, of 8 deviations and 12 usual changes, an eighth of the run, four blocks at least, is enough for four
-    fifths. Over-optimisation against the reward model, or a learning rate that is too high, ends that way.
+    Four blocks of 8 rows lie below the best by more than half of what was gained since the start, by more than 3 robust
+    standard deviations of single rows, and by 6 times the usual change from block to block: an info finding; a warning
+    where eight blocks lie below by four fifths, or four by all and a deviation more. Where the fall is beyond all
+    noise, of 8 deviations and 12 usual changes, an eighth of the run, four blocks at least, is enough for four fifths.
+    Where two blocks lie above the best again, it is an info finding from then on. Over-optimisation against the reward
+    model, or a learning rate that is too high, ends that way.
 
     A mean over the last episodes stays the same until one ends, and moves little then: its rows say nothing of how
     single rewards vary. Where a quarter of all rows repeat the one before, those don't count, and both gain and fall
@@ -66,6 +68,7 @@ class RewardCollapse(PolicyRule):
     def reset(self) -> None:
         super().reset()
         self._last, self._rows, self._repeated = math.nan, 0, 0
+        self._again = False  # whether it got over a fall
 
     def repeats(self, value: float) -> bool:
         """Whether a row of a mean over episodes is the one before."""
@@ -79,6 +82,7 @@ class RewardCollapse(PolicyRule):
     def block(self, history: RunHistory, blocks: list[RowBlock]) -> Iterator[Finding]:
         if len(blocks) < 8:
             return
+        yield from self._recovered(blocks)
         start = float(numpy.median([block.level for block in blocks[:2]]))
         best = max(blocks, key=lambda item: item.level)
         gain = best.level - start
@@ -108,6 +112,16 @@ class RewardCollapse(PolicyRule):
                     finding.causes = list(_FORGETS)
                     finding.remedies = [f"lower the learning rate; go back to before step {step}"]
                 yield finding
+
+    def _recovered(self, blocks: list[RowBlock]) -> Iterator[Finding]:
+        """Two blocks are above what the reward fell from: it was no collapse, as where a policy explores less."""
+        told = self._told
+        if told is None or told.severity == "info" or self._again:
+            return
+        if min(block.level for block in blocks[-2:]) > told.evidence["best"]:
+            self._again, told.severity, told.last_step = True, "info", blocks[-2].step
+            told.message += f"; it has been higher again since step {blocks[-2].step}"
+            yield again(told)
 
 
 def _wander(levels: list[float]) -> float:

@@ -15,7 +15,7 @@ from barograph.doctor.rules.data.objectives import SameSides
 from barograph.doctor.rules.evaluation.ranking import RankingReversed
 from barograph.doctor.rules.gradient.gradient import GradientSpike
 from barograph.doctor.rules.loss.players import PlayersAgree, PlayerWins
-from barograph.doctor.rules.rl.rl import RewardCollapse
+from barograph.doctor.rules.rl.rewards import RewardCollapse
 from barograph.doctor.rules.rl.values import NextStates, TargetNetwork, ValuesAboveReturns, ValuesOutweigh
 
 ROWS = 1600

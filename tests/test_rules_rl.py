@@ -15,7 +15,8 @@ from barograph.doctor.rules.rl.preference import (
     PreferenceSummed,
     ReferenceMoves,
 )
-from barograph.doctor.rules.rl.rl import RULES, RewardCollapse, RewardConstant
+from barograph.doctor.rules.rl.rewards import RewardCollapse, RewardConstant
+from barograph.doctor.rules.rl.rl import RULES
 
 STEPS = np.arange(480)
 

@@ -75,6 +75,13 @@ def test_the_round_of_the_best_that_is_said_again_is_no_round(tmp_path: Path) ->
     assert [step for step, _ in series] == [100, 200, 300, 400, 500]
 
 
+def test_the_epoch_that_was_the_best_is_no_row_at_the_end(tmp_path: Path) -> None:
+    form = "Epoch {e}\tAcc: 0.91\tnmi: 0.5\tloss: {v}\n"
+    series = read(written(tmp_path, rows(form) + "====\nBest Epoch 3\tAcc: 0.95\tnmi: 0.6\tloss: 1.5\n")).series
+    assert series["loss"] == LOSS
+    assert len(series["Acc"]) == len(LOSS)
+
+
 def test_stages_of_which_one_counts_epochs_are_each_read(tmp_path: Path) -> None:
     text = "".join(rows(count + ": {e} | Train Loss: {v} | Val Loss: 3.5\n") for count in ("Epoch", "Iteration"))
     found = read(written(tmp_path, text * 2))

@@ -13,7 +13,8 @@ from barograph.importing.textlogs.measures import MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
 _BEST = expression(  # the best so far, which was measured at another step
-    rb"(?i)\W{0,8}(?:new )?(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
+    rb"(?i)\W{0,8}(?:new )?(?:(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
+    rb"|best (?:epoch|step|iteration)[ :=#]{1,3}\d)"
 )
 _ANNOUNCED = expression(  # a row below that says again what was the best: `Best iteration is:`
     rb"(?i)[^\n]{0,120}\b(?:best|lowest|highest) [a-z ]{1,40}?(?: is| was)?:[ \t]{0,8}\r?$"

@@ -28,6 +28,7 @@ CHUNK = 4 << 20
 _DELIMITERS = ",;\t|"
 _MOST_RECORD = 1 << 20  # a quoted cell longer than this is a quote that was never closed
 _SAMPLE_ROWS = 200
+_FEW_ROWS, _FEW_COLUMNS = 8, 4  # of a table without a header
 _MONITOR: dict[tuple[str, ...], list[str]] = {
     ("r", "l", "t"): ["reward", "episode_length", "wall_seconds"]
 }  # of Stable-Baselines3, a row an episode
@@ -102,7 +103,7 @@ def _layout(head: bytes, whole: bool) -> Layout | None:
     rows = _sure_rows(text, delimiter, whole)
     if len(rows) < 1:
         return None
-    columns = [cell.strip() for cell in rows[0]]
+    columns = [_unquoted(cell.strip()) for cell in rows[0]]
     while columns and not columns[-1]:  # a comma at each line's end
         columns.pop()
     named = [column for column in columns if column]
@@ -148,6 +149,24 @@ def without_header(head: bytes, whole: bool) -> Layout | None:
         ):
             axes = ImportAxes(columns[0], "step", None, None, None, None)
             return Layout(columns, delimiter, offset, head.count(b"\n", 0, skipped), axes, comma)
+    return None
+
+
+def of_one_metric(head: bytes, whole: bool, name: str) -> Layout | None:
+    """How a table of nothing but numbers is written of which one column has no whole numbers: what the file is named
+    for, `name`. None if it is no such table, or a short one. The other columns are called `column_2` and so on."""
+    text = _text(head)
+    for delimiter in reversed(_DELIMITERS):
+        rows = _sure_rows(text, delimiter, whole)[:_SAMPLE_ROWS]
+        widths = {len(row) for row in rows}
+        if len(rows) < _FEW_ROWS or len(widths) > 1 or not 1 < len(rows[0]) <= _FEW_COLUMNS:
+            continue
+        cells = [[number(cell) for cell in column] for column in zip(*rows, strict=True)]
+        broken = [at for at, column in enumerate(cells) if any(cell is not None and cell % 1 for cell in column)]
+        if len(broken) == 1 and all(cell is not None for column in cells for cell in column):
+            columns = [name if at in broken else f"column_{at + 1}" for at in range(len(cells))]
+            offset = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+            return Layout(columns, delimiter, offset, 0, ImportAxes(None, "row", None, None, None, None))
     return None
 
 
@@ -199,6 +218,11 @@ def _rows(text: str, delimiter: str) -> Iterator[list[str]]:
         yield from (row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row)
     except csv.Error:  # a cell without end
         return
+
+
+def _unquoted(name: str) -> str:
+    """A name without the `'…'` around it."""
+    return name[1:-1].strip() if len(name) > 2 and name[0] == name[-1] == "'" else name
 
 
 def _distinct(columns: list[str]) -> list[str]:

@@ -220,6 +220,8 @@ def _layout(path: Path, head: bytes) -> delimited.Layout | None:
     result = delimited.layout(head, whole)
     if result is None and path.suffix.lower() in _TABLE_ENDINGS:
         result = delimited.without_header(head, whole)
+        if result is None and is_metric(path.stem):
+            result = delimited.of_one_metric(head, whole, "loss" if "loss" in path.stem.lower() else path.stem)
     if result is not None and sorted(map(str.lower, result.columns)) == ["step", "value", "wall time"] and _tag(path):
         result.columns = [_tag(path) if name.lower() == "value" else name for name in result.columns]
     return result

@@ -14,8 +14,8 @@ from barograph.importing.textlogs import data_tables, forms, tongues
 from barograph.importing.textlogs.patterns import expression
 
 _COUNT = (
-    rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?)|itn?\.?|"
-    rb"(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
+    rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?|episodes?)|"
+    rb"itn?\.?|(?:e|ep|nr|#)(?=[ \t]{2}|[ \t]*\|))"
 )
 _MEASURE = (
     rb"loss|(?:train(?:ing)?|test|val(?:idation)?)[ _]error|"
@@ -30,7 +30,7 @@ _HEADING = expression(
 _BEGINS = {  # the words of `_COUNT` in small letters, each with what must follow
     word: expression(rb"(?m)" + word + end + rb"[ \t|,]{1,40}(?=[a-z#][^\n=:{}\"]{1,500}$)")
     for end, words in (
-        (rb"s?", (b"step", b"iter", b"iteration", b"update", b"epoch", b"batch", b"round")),
+        (rb"s?", (b"step", b"iter", b"iteration", b"update", b"epoch", b"batch", b"round", b"episode")),
         (rb"n?\.?", (b"it",)),
         (rb"(?=[ \t]{2}|[ \t]*\|)", (b"e", b"ep", b"nr", b"#")),
     )

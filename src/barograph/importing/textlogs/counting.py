@@ -22,6 +22,7 @@ _FALLS = 0.25  # of the rows: a count that falls more often counts nothing
 _RESUMED = 0.06  # of the rows: a launch that goes on from an earlier one
 _LOOKED_AT = 200  # rows
 _KEPT = 200  # decisions in a file
+_STRETCH = 8  # rows that count one way before others count another
 _OF_TRAINING = expression(r"(?i)^train(?:ing)?(?=[_/. -])")
 _PLACES = ("_step", "_batch", "_epoch")
 _COUNTS = expression(
@@ -243,6 +244,35 @@ def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
                 known[key] = decision
         result.append(_renamed(row, decision))
     return result
+
+
+def in_stages(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Rows that say an epoch alone as rows that count steps, where others of the same names count steps, and each kind
+    comes in stretches of its own: of two optimizers, one after the other, of which one counts epochs."""
+    known: list[str] = own.setdefault("in_stages", [])
+    epochs = {_key(row): row for row in rows if row.main and _counts(row) == ["_epoch"]}
+    steps = {_key(row): row for row in rows if row.main and _counts(row) == ["_step"]}
+    for key in epochs.keys() & steps.keys():
+        places = sorted((*((at, True) for at in epochs[key].where), *((at, False) for at in steps[key].where)))
+        stretches = [len([*group]) for _, group in itertools.groupby(places, key=lambda place: place[1])]
+        if min(stretches) >= _STRETCH and key not in known and len(known) < _KEPT:
+            known.append(key)
+    if not known:
+        return rows
+    return [
+        row._replace(names=tuple("_step" if name == "_epoch" else name for name in row.names))
+        if row.main and _counts(row) == ["_epoch"] and _key(row) in known
+        else row
+        for row in rows
+    ]
+
+
+def _counts(row: forms.Raw) -> list[str]:
+    return [name for name in row.names if name[0] == "_"]
+
+
+def _key(row: forms.Raw) -> str:
+    return "\n".join(name for name in row.names if name[0] != "_")
 
 
 def of_other_lengths(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

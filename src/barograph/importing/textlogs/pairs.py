@@ -20,6 +20,9 @@ _OF_EPOCH = expression(  # `loss of epoch 3, batch 50: 0.58`
     rb"(?i)((?:[a-z]{1,20}[ _]){0,3}loss) (?:of|in|at|for) epoch[ _-]?(\d{1,9})[ ,_-]{1,3}(?:batch|iter|step)[ _-]?"
     rb"(\d{1,12})\s?(?=[:=])"
 )
+_LOSS_OF = expression(  # `Loss of the value function: 0.58`
+    rb"(?i)(?<![\w./-])loss of (?:the )?((?:[a-z]{2,20} ){0,3}[a-z]{2,20})(?=\s{0,4}[:=]\s{0,20}" + forms.NUMBER + rb")"
+)
 _VALUE_BEHIND = expression(  # `loss_train, 0.58`: a name and its value as two words of a list
     rb"(?i)(?<=, )((?:" + OF + rb")(?:[a-z]{1,20}[_-]){0,2}(?:loss|acc(?:uracy)?|nll)(?:[_-][a-z]{1,20})?), "
     rb"(?=(?:-?\d{1,9}\.\d[\d.e+-]{0,20}|nan|inf)\s{0,4}(?:,|$))"
@@ -73,6 +76,9 @@ _IN_BRACKETS = expression(
 )  # of Mesh TensorFlow
 _FORTRAN = expression(rb"(?<=\d)D(?=[+-]\d{2,3}(?!\w))")  # `2.310D-02`
 _NORM = expression(rb"\|{1,2}\s?(?:proj(?:ected)? )?g(?:rad(?:ient)?)?\s?\|{1,2}(?=\s?[=:])")  # of the gradient
+_BESIDE_NORM = expression(  # what is made small, beside the norm of its gradient: `f 2.31 |g| 0.4`
+    rb"(?<![\w./|-])f(?= (" + forms.NUMBER + rb") \|g\| " + forms.NUMBER + rb")"
+)
 _SAID = expression(rb"(?i)\W{0,8}(?:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d")
 _ANGLES = expression(rb"<(" + forms.NUMBER + rb"(?:/\d{1,15})?)>")  # `loss <2.31>`
 _NATS = expression(rb"(?<=[:=,] )(" + forms.NUMBER + rb")(?= ?(?:nats?|bits?)/[a-z])")  # `step 5: 2.31 nats/token`
@@ -315,6 +321,10 @@ def _of_letters(line: bytes) -> bytes:
     """A line in which a letter that means a loss is called so: `k = 5, f(x) = 2.31`, `L: 2.31, epoch: 3`."""
     if line[:10].lstrip(b" [(-*").startswith((b"L:", b"L=", b"L ")):
         line = _BEFORE_COUNT.sub(b"loss", line)
+    if b" |g| " in line:
+        line = _BESIDE_NORM.sub(b"objective", line)
+    if b"oss of " in line:
+        line = _LOSS_OF.sub(rb"\1 loss", line)
     if _COUNTED.match(line):
         line = _LETTER.sub(b"loss", line)
         line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line

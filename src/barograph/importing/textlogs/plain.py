@@ -31,8 +31,10 @@ from barograph.importing.textlogs import (
     measures,
     objects,
     pairs,
+    paragraphs,
     plain_lines,
     prefixes,
+    programs,
     rates,
     tallies,
     uncounted,
@@ -111,7 +113,7 @@ class Plain(engine.Dialect):
         ]
 
     def hold(self, text: bytes) -> int:
-        return objects.unfinished(text)
+        return objects.unfinished(text) or paragraphs.unfinished(text)
 
     def counted(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
         """Rows with what counts among their numbers."""
@@ -120,7 +122,8 @@ class Plain(engine.Dialect):
         rows = carried.bars_once(lines, rows, own)
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
-        rows = counting.of_other_lengths(counting.settled(self.leads(lines, rows, own), own), own)
+        rows = counting.in_stages(counting.settled(self.leads(lines, rows, own), own), own)
+        rows = counting.of_other_lengths(rows, own)
         rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)
@@ -145,7 +148,11 @@ class Plain(engine.Dialect):
         stepped = sum(
             len(row.where) for row, count in zip(rows, counts, strict=True) if "_step" in count or "_batch" in count
         )
-        by_epoch = sum(len(row.where) for row, count in zip(rows, counts, strict=True) if list(count) == ["_epoch"])
+        by_epoch = sum(
+            len(row.where)
+            for row, count in zip(rows, counts, strict=True)
+            if list(count) == ["_epoch"] or (not count and "\n".join(row.names) in own.get("numbers", ()))
+        )
         if "below" not in own:
             _find_order(order, counts, values, own)
         if "anew" not in own and stepped:
@@ -162,7 +169,7 @@ class Plain(engine.Dialect):
                     own["now"] = found_step
                 if found_step is not None or stray or not isinstance(above, int):
                     above = ["epoch", now["_epoch"]] if found_step is None else found_step
-                named = values[number]
+                named = frozenset[str]() if stray else values[number]
                 steps[number][at] = ["epoch", now["_epoch"]] if found_step is None else above
                 if found_step is None and over:  # what stands above it is this epoch's
                     for other, place in waiting:
@@ -251,6 +258,8 @@ class Plain(engine.Dialect):
             if at is None:
                 result.append(row)
                 continue
+            said = [one for one, index in enumerate(row.where) if not programs.announces_best(lines[max(index - 1, 0)])]
+            row = forms.picked(row, said) if 0 < len(said) < len(row.where) else row
             key, name = "\n".join(row.names), row.names[at].partition(":")[2]
             if key not in known:
                 numbers = _once([tallies.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])

@@ -146,6 +146,7 @@ _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
+_TEXT = expression(rb'(?<=[:=] |.=)"[^"\s]{1,80}[ ,][^"]{0,400}"(?=\s{0,4}[|;])')  # `Text: "what is read" | loss: 2.31`
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 
 
@@ -253,7 +254,9 @@ def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by
 
 
 def _alone(line: bytes) -> bytes:
-    """A line without what another program wrote behind its row or before it."""
+    """A line without what another program wrote behind its row or before it, and without texts among its values."""
+    if b': "' in line or b'="' in line:
+        line = _TEXT.sub(b"-", line)
     if b"(" in line and (called := programs.SETTINGS.search(line)) and tallies.LOSSES.search(line, 0, called.start()):
         line = line[: called.start()]  # `WorkNCCL(SeqNum=7, …)`
     if (

@@ -13,7 +13,11 @@ from barograph.importing.textlogs.measures import MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
 _BEST = expression(  # the best so far, which was measured at another step
-    rb"(?i)\W{0,8}(?:new )?(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
+    rb"(?i)\W{0,8}(?:new )?(?:(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"
+    rb"|best (?:epoch|step|iteration)[ :=#]{1,3}\d)"
+)
+_ANNOUNCED = expression(  # a row below that says again what was the best: `Best iteration is:`
+    rb"(?i)[^\n]{0,120}\b(?:best|lowest|highest) [a-z ]{1,40}?(?: is| was)?:[ \t]{0,8}\r?$"
 )
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
 _RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
@@ -47,6 +51,11 @@ _WIDEST = 4000  # bytes of a line that are looked at
 def is_of_the_best(line: bytes) -> bool:
     """Whether a line says the best so far."""
     return b"est" in line and _BEST.match(line) is not None
+
+
+def announces_best(line: bytes) -> bool:
+    """Whether a line says that the row of the best follows."""
+    return b"est " in line and line.rstrip().endswith(b":") and _ANNOUNCED.match(line) is not None
 
 
 def is_one(line: bytes) -> bool:

@@ -20,7 +20,17 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
-from barograph.importing.textlogs import chunks, forms, heldout, plain_lines, programs, sentences, tallies, templates
+from barograph.importing.textlogs import (
+    chunks,
+    forms,
+    heldout,
+    paragraphs,
+    plain_lines,
+    programs,
+    sentences,
+    tallies,
+    templates,
+)
 from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
@@ -349,13 +359,13 @@ class Repeated(Plain):
         return self.shapes[0].take(lines, picks, own.setdefault("kinds", {}))
 
     def rows_in(self, text: bytes) -> tuple[int, int]:
-        lines = chunks.shown(text, self.bare).split(b"\n")
+        lines = paragraphs.on_one_line(chunks.shown(text, self.bare), {}).split(b"\n")
         rows, _ = self.shapes[0].take(lines, self.candidates(lines))
         count = sum(len(row.where) for row in rows)
         return count, count
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        return text
+        return text if own.get("second") else paragraphs.on_one_line(text, own)
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         if own.get("second"):

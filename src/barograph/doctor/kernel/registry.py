@@ -26,6 +26,7 @@ MODULES = (
     "optimizer.accounts", "optimizer.decay", "optimizer.settings", "optimizer.steps", "optimizer.around",
     "optimizer.annealing", "optimizer.scheduled", "speed.speed", "memory.memory", "memory.graphs",
     "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero",
+    "loss.absurd", "evaluation.by_heart",
     "loss.accumulated", "evaluation.accuracy", "evaluation.explained", "evaluation.best", "evaluation.terms",
     "loss.squares", "data.order", "data.lengths", "data.alike", "ranks.summed", "data.batches", "loss.divided",
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",

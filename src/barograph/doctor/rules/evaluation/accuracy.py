@@ -28,9 +28,10 @@ class AccuracyCollapse(Rule):
     Rows of the evaluation's accuracy (where there is none of the training's, or of one that has no other name), merged
     into at most 64 over the whole run: the last tenth, three at least, lie below the best, the median of three in a
     row, by three fifths of what was gained since the start and by six standard deviations of the change from one to the
-    next. The gain is 0.15 at least. If the accuracy comes back it is an info finding. Rewards have rules of their own.
-    Where there is no accuracy a score that is higher where the model is better (PSNR, Dice, mIoU, AUC) is looked at, if
-    it is all that was evaluated: its gain is 0.15 of its best at least, if that is above 1.
+    next. The gain is 0.15 at least. An accuracy that is the same to the last digit in six rows, and 0.2 or more below
+    the best, is of one answer for all, however high it began. If the accuracy comes back it is an info finding. Rewards
+    have rules of their own. Where there is no accuracy a score that is higher where the model is better (PSNR, Dice,
+    mIoU, AUC) is looked at, if it is all that was evaluated: its gain is 0.15 of its best at least, if that is above 1.
     """
 
     name, family, kind, severity = "accuracy_collapse", "eval", "eval", "warning"
@@ -39,6 +40,8 @@ class AccuracyCollapse(Rule):
     about = "The accuracy, or a score, is lost again."
     thresholds: ClassVar = {
         "gain": (0.15, "since the start, for a loss of it to be one; ours"),
+        "same": (6.0, "rows that are equal to the last digit, as of one answer for all; ours"),
+        "gone": (0.2, "of an accuracy that was higher before; ours"),
         "lost": (0.6, "share of the gain; ours"),
         "deviations": (6.0, "of the change from one to the next; ours"),
     }
@@ -81,14 +84,18 @@ class AccuracyCollapse(Rule):
                 yield again(self._told)
                 self._told = None
             return
+        same = values[-int(self.at["same"]) :]
+        stuck = len({*same}) == 1 and best - same[0] >= self.at["gone"] and word_of(channel) == "accuracy"
         scale = max(1.0, best) if plays("score", channel.name) else 1.0
-        if gain < scale * self.at["gain"] or max(last) > best - max(
-            self.at["lost"] * gain, self.at["deviations"] * noise
+        if not stuck and (
+            gain < scale * self.at["gain"]
+            or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise)
         ):
             return
-        high = [at for at in range(place, len(values)) if values[at] > best - 0.3 * gain]
+        enough = same[0] if stuck else best - 0.3 * gain
+        high = [at for at in range(place, len(values)) if values[at] > enough]
         step = course.step(min(max(high, default=place) + 1, len(values) - 1))
-        word = channel.name if plays("score", channel.name) else "accuracy"
+        word = word_of(channel)
         self._told = self.finding(
             step, f"The {word} was {best:.3g} and is {values[-1]:.3g} since step {step}; it began at {start:.3g}",
             found=found, segment=segment, confidence=0.8,
@@ -97,6 +104,11 @@ class AccuracyCollapse(Rule):
             remedies=[f"Go back to before step {step}, and look at loss, gradients and data from there on."],
         )  # fmt: skip
         yield again(self._told)
+
+
+def word_of(channel: Channel) -> str:
+    """What a message calls it."""
+    return channel.name if plays("score", channel.name) else "accuracy"
 
 
 def _of_batches(history: RunHistory) -> Channel | None:

@@ -64,7 +64,8 @@ class ZeroLoss(SeriesRule):
     then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
-    one that was 0 three times before, for fewer rows, as one with a margin that more and more batches keep is;
+    (not where it fell ten-thousandfold within five rows, as where the targets can be seen or are all alike); one that
+    was 0 three times before, for fewer rows, as one with a margin that more and more batches keep is;
     one beside which evaluations or errors get better, which is not what is trained, or rounded; losses of policies and
     games (GANs), which may be 0 while reward and KL move. A policy loss that was not 0 and stays
     0 for 20 rows while the gradient norm is 0 too is a warning, and so is one that is 0 for half of the rows while a
@@ -79,6 +80,8 @@ class ZeroLoss(SeriesRule):
     thresholds: ClassVar = {
         "rows": (5.0, "ours"),
         "policy_rows": (20.0, "ours: GRPO's first losses are 0 by construction"),
+        "few": (5.0, "rows, in which no model learns all there is; ours"),
+        "at_once": (1e-4, "of the highest loss, in these; ours"),
         "touched": (3.0, "times that it was 0 for fewer rows before; ours"),
         "fitted": (0.05, "a loss below this may be printed as 0 when it is fitted; ours"),
     }
@@ -86,6 +89,7 @@ class ZeroLoss(SeriesRule):
     def reset(self) -> None:
         self._start: tuple[int, int, int] | None = None  # row, step, segment
         self._nonzero = self._touched = 0
+        self._highest = 0.0
         self._recent: list[float] = []
         self._told: Finding | None = None
 
@@ -111,6 +115,7 @@ class ZeroLoss(SeriesRule):
 
     def _count(self, value: NDArray[Any]) -> None:
         self._nonzero += len(value)
+        self._highest = max(self._highest, float(numpy.nanmax(value, initial=0.0)))
         self._recent = [*self._recent, *value[-8:].tolist()][-8:]
 
     def _zero(
@@ -147,6 +152,7 @@ class ZeroLoss(SeriesRule):
             still = len(part) > 0 and not hidden and float(numpy.nanmax(numpy.abs(part))) < 1e-12
             norm = float(numpy.nanmedian(part)) if len(part) and not hidden else math.nan
         fitted = (usual < self.at["fitted"] or self._touched >= self.at["touched"]) and not hidden
+        fitted &= not (self._nonzero < self.at["few"] and usual <= self.at["at_once"] * self._highest)
         evidence: dict[str, Any] = {"rows": length, "nonzero_rows_before": self._nonzero}
         if math.isfinite(usual):
             evidence["loss_before"] = rounded(usual)

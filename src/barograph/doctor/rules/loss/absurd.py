@@ -1,0 +1,92 @@
+"""Losses that are finite, and so large that nothing is learnt from them.
+
+In:   the series of the loss, and of its perplexity.
+Out:  findings of `AbsurdLoss`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.cursor import known
+from barograph.doctor.kernel.local import median
+from barograph.doctor.rules.data.examples import Place, WatchRule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_PERPLEXITY = re.compile(r"(?i)(?:.*[/_. ])?(?:ppl|perplexity)$")
+
+
+class AbsurdLoss(WatchRule):
+    """The loss is finite, and too large to be one.
+
+    Eight rows in a row of 1e15 or more, of either sign, are of weights or targets that have blown up: critical. A loss
+    a token whose perplexity is logged beside it, as its exponential, is above 13 in eight rows in a row, and does not
+    fall from the first four to the last four of them by half a percent: a guess among any vocabulary, of 440,000
+    tokens, has less. The model is sure of what is wrong, and gets no better.
+
+    What to do: look at the first steps: the learning rate, the initialisation, the targets.
+    """
+
+    name, family, kind, severity = "loss_out_of_range", "loss", "divergence", "critical"
+    needs = ("loss",)
+    least = 8
+    about = "The loss is too large to be one."
+    thresholds: ClassVar = {
+        "huge": (1e15, "ours"),
+        "nats": (13.0, "the logarithm of 440,000; ours"),
+        "rows": (8.0, "in a row; ours"),
+        "fell": (0.005, "from the median of their first half to that of the last; ours"),
+    }
+    causes = ("learning rate too high: the training diverged", "targets not scaled: or a value that feeds itself")
+    remedies = (
+        "lower the learning rate tenfold and clip gradients",
+        "look at the targets' size, and at the first rows",
+    )
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss")
+
+    def begin(self) -> None:
+        self._huge: list[int] = []
+        self._high: list[tuple[int, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        huge = math.isfinite(value) and abs(value) >= self.at["huge"]
+        self._huge = [*self._huge, place[0]] if huge else []
+        if len(self._huge) == self.at["rows"] and self.first(place[2], "huge"):
+            yield self.finding(
+                self._huge[0], f"The loss is {value:.3g}: above {self.at['huge']:.0g} in "
+                f"{len(self._huge)} rows in a row.",
+                found=place[0], segment=place[2], confidence=0.95, evidence={"loss": value}, key="huge",
+            )  # fmt: skip
+        if not self.at["nats"] < value < math.inf or not _is_of_tokens(history, value, place):
+            self._high = []
+            return
+        self._high = [*self._high, (place[0], value)][-int(self.at["rows"]) :]
+        half = len(self._high) // 2
+        values = [one for _, one in self._high]
+        lasts = len(values) >= self.at["rows"] and median(values[half:]) > (1 - self.at["fell"]) * median(values[:half])
+        if lasts and self.first(place[2], "guess"):
+            yield self.finding(
+                self._high[0][0], f"The loss is {value:.4g} nats a token, as its perplexity says: a guess among any "
+                f"vocabulary has less than {self.at['nats']:.0f}.", found=place[0], segment=place[2], confidence=0.9,
+                severity="warning", kind="not_learning", evidence={"loss": value}, key="guess",
+                causes=["learning rate too high: the model is sure of what is wrong", "bad initialisation",
+                        "labels shuffled: inputs and targets have nothing to do with each other"],
+            )  # fmt: skip
+
+
+def _is_of_tokens(history: RunHistory, value: float, place: Place) -> bool:
+    """Whether a perplexity that is logged at the same time is the loss's exponential."""
+    names = (name for name in sorted(history.channels) if _PERPLEXITY.fullmatch(name))
+    each = (known(history.channel(name), *place) for name in names)
+    return any(0 < one < math.inf and abs(math.log(one) - value) < 0.01 * value for one in each)
+
+
+RULES = (AbsurdLoss,)

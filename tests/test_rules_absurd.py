@@ -52,5 +52,6 @@ def test_one_answer_for_all_is_a_collapse_however_high_the_accuracy_began(
 ) -> None:
     dice, at = np.random.default_rng(1), np.arange(16)
     right = np.where(at < 8, 0.9, ends) + np.where(at < 8, 0.01, noise) * dice.normal(size=16)
-    columns = {"train/loss": every(FALLS), "val/accuracy": (STEP[19 : 19 + 16 * 20 : 20], right)}
-    assert ("accuracy_collapse" in warned(columns, rows)) == says
+    for unit in (1.0, 100.0):
+        columns = {"train/loss": every(FALLS), "val/accuracy": (STEP[19 : 19 + 16 * 20 : 20], unit * right)}
+        assert ("accuracy_collapse" in warned(columns, rows)) == says

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+_PERCENT = 1.5  # an accuracy above it is in percent
+
+
 class AccuracyCollapse(Rule):
     """An accuracy that was gained is lost again, most of it, and does not come back.
 
@@ -85,8 +88,8 @@ class AccuracyCollapse(Rule):
                 self._told = None
             return
         same = values[-int(self.at["same"]) :]
-        stuck = len({*same}) == 1 and best - same[0] >= self.at["gone"] and word_of(channel) == "accuracy"
-        scale = max(1.0, best) if plays("score", channel.name) else 1.0
+        scale = max(1.0, best) if plays("score", channel.name) else 100.0 if best > _PERCENT else 1.0
+        stuck = len({*same}) == 1 and best - same[0] >= scale * self.at["gone"] and word_of(channel) == "accuracy"
         if not stuck and (
             gain < scale * self.at["gain"]
             or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise)

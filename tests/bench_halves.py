@@ -216,7 +216,7 @@ TWENTYSECOND = {
     "fables": (3, ("shifted_in_the_loader_and_in_the_loss",)),
     "smears": (3, ("class_to_idx_of_each_folder",)),
 }
-# The twenty-third, which is put away: the same.
+# The twenty-third: the same.
 TWENTYTHIRD = {
     "marbles": (3, ("quarry_number_straight_into_the_table",)),
     "pantries": (3, ("collator_and_model_both_shift",)),

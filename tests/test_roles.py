@@ -188,7 +188,18 @@ def test_what_a_policy_earns_is_a_reward_by_any_of_these_names(name: str) -> Non
     assert plays("reward", name)
 
 
-@pytest.mark.parametrize("name", ["best_reward", "train/best_reward", "screw", "rewind"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "best_reward",
+        "train/best_reward",
+        "screw",
+        "rewind",
+        "prefs/chosen_reward",
+        "rejected_rewards",
+        "preferred/reward",
+    ],
+)
 def test_the_best_so_far_and_other_words_are_no_reward(name: str) -> None:
     assert not plays("reward", name)
 

@@ -193,6 +193,9 @@ def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later:
         ({"stop_grad_stem": True}, "base.stem.0, base.body.0", False),
         ({"stop_grad_stem": False}, "base.stem.0, slow.stem.0", False),
         ({"stop_grad_stem": True}, "slow.stem.0, slow.body.0", False),  # all that is frozen is the copy
+        ({"train_modules": "conv,norm,embedding"}, "up.skip.weight, grow.bias", True),  # a list that leaves these out
+        ({"train_modules": ["conv", "norm"]}, "up.conv.weight, grow.bias", False),
+        ({"train": "full"}, "up.skip.weight, grow.bias", False),
     ],
 )
 def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_weights(
@@ -206,7 +209,8 @@ def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_we
 @pytest.mark.parametrize(
     ("option", "severity"),
     [({"trained_layers": 1}, "info"), ({"model": {"tuned_blocks": 2}}, "info"), ({"trained_layers": 0}, "warning"),
-     ({"train_layers_from": 1}, "info"),
+     ({"train_layers_from": 1}, "info"), ({"freeze_first_layers": 1}, "info"), ({"num_frozen_layers": 1}, "info"),
+     ({"freeze_layers": 0}, "warning"),
      ({"num_layers_unfrozen": 1}, "info"), ({"unfreeze_last_n_layers": 1}, "info"), ({"layers_trained": 1}, "info"),
      ({"n_layer": 2}, "warning"), ({"trained_layers": True}, "warning")],
 )  # fmt: skip

@@ -71,6 +71,32 @@ def test_a_loss_of_as_many_times_the_first_evaluation_as_the_batch_has_rows_is_a
     assert [one.causes[0][:15] for one in told] == ["wrong reduction"] * says
 
 
+@pytest.mark.parametrize("pieces", [(), (30, 70)])
+@pytest.mark.parametrize(
+    ("pairs", "ranks", "config", "says"),
+    [
+        (12.0, 1.0, {}, True),
+        (12.0, None, {}, False),  # another loss, whose first value is not known
+        (11.5, 1.0, {}, False),
+        (1.0, 1.0, {}, False),
+        (12.0, 1.0, {"loss_reduction": "sum"}, False),
+    ],
+)
+def test_a_preference_that_begins_at_as_many_times_ln_2_as_there_are_pairs_is_a_sum(
+    pairs: float, ranks: float | None, config: dict[str, str], says: bool, pieces: tuple[int, ...]
+) -> None:
+    """Whose first evaluation comes when the model has learnt, so that nothing else is known of it."""
+    mean = np.log(2) * np.exp(-STEPS / 60)
+    series = {
+        "train/loss": (STEPS, pairs * mean), "eval/loss": (EVALUATED[1:], 0.9 * mean[EVALUATED[1:]]),
+        "model/loss_given": (LOOKS, pairs * mean[LOOKS]), "model/example_rows": (LOOKS, np.full(len(LOOKS), 24.0)),
+        "model/backwards": (LOOKS, np.ones(len(LOOKS))),
+    }  # fmt: skip
+    if ranks is not None:
+        series["model/loss_ranks"] = (LOOKS[:1], np.full(1, ranks))
+    assert len(found([TrainingSummed()], series, pieces, config=config)) == says
+
+
 @pytest.mark.parametrize(
     ("weight", "said", "says"),
     [(0.001, 0.1, True), (0.1, 0.1, False), (0.01, 0.99, False), (0.05, 0.1, False), (0.001, None, False)],

@@ -235,7 +235,7 @@ _healthy("few_pairs", (CONTRASTIVE,), "eight pairs a batch: few negatives, much 
 _healthy("averaged", (DIFFUSION, CONTRASTIVE), "a slow average of the weights is evaluated: it lags behind",
          config={"ema": 0.98})  # fmt: skip
 _healthy("trained_thinly", (VIT, LORA), "most layers are frozen on purpose: a linear probe, small adapters",
-         config={"train": "head"}, by_program={LORA: {"rank": 1, "alpha": 2}})  # fmt: skip
+         by_program={VIT: {"train": "head"}, LORA: {"rank": 1, "alpha": 2}})  # fmt: skip
 _healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", config={"wrong_labels": 0.15})
 _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})

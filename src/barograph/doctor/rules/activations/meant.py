@@ -43,7 +43,9 @@ _CHOOSES = re.compile(
 _COUNTS_LAYERS = re.compile(
     r"(?:^|_)(?:train|trainable|trained|tune|tuned|finetune|fine_tune|learn|learned|update|updated|unfreeze|unfrozen)"
     r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)(?:_(?:from|above|behind|since))?$|"
-    r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$"
+    r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$|"
+    r"(?:^|_)(?:freeze|frozen)(?:_(?:first|bottom|lower|lowest))?(?:_n|_num)?_(?:layers|blocks)$|"
+    r"(?:^|_)(?:n|num|number_of)_(?:frozen|fixed)_(?:layers|blocks)$|(?:^|_)(?:layers|blocks)_(?:to_freeze|frozen)$"
 )
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
@@ -135,14 +137,20 @@ def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
 def said_frozen(history: RunHistory, names: str) -> bool:
     """Whether the configuration says that what is frozen is to be: options of freezing have a word that is in each of
     its names, one of them or several together; or an option, whatever it is called, has the names themselves, or those
-    of the parts that they are in. names: of what is frozen, as the watch lists them; those of a copy that follows the
-    weights don't count."""
+    of the parts that they are in; or a list of what is trained has no word that is in one of them. names: of what is
+    frozen, as the watch lists them; those of a copy that follows the weights don't count."""
     every = names.lower().split(", ")
     listed = [one for one in every if _FOLLOWS.search(one.partition(".")[0]) is None] or every
     told: set[str] = set()
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
-        if isinstance(value, str) and not (_CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)):
+        chooses = _CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)
+        if chooses and isinstance(value, str | list | tuple):
+            chosen = _words_of(value) if isinstance(value, str) else [str(one).lower() for one in value]
+            named = [word for word in chosen if len(word) >= _LETTERS]
+            if len(named) > 1 and not any(word in one for word in named for one in listed):
+                return True
+        if isinstance(value, str) and not chooses:
             parts = [part for part in _words_of(value) if len(part) >= _LETTERS]
             if parts and all(one in parts or _within(one, parts) for one in listed):
                 return True
@@ -188,7 +196,7 @@ def said_thin(history: RunHistory) -> bool | None:
 
 
 def said_layers(history: RunHistory) -> bool:
-    """Whether the configuration says how many layers are to be trained, as `num_layers_unfrozen: 2`."""
+    """Whether the configuration says how many layers are to be trained, as `num_layers_unfrozen: 2`, or frozen."""
     return any(_counts_layers(name.rpartition(".")[2].lower(), value) for name, value in history.options.found.items())
 
 

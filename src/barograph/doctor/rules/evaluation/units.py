@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.roles import is_of_wholes
-from barograph.doctor.kernel.cursor import usual
+from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, gains
@@ -208,7 +208,8 @@ class TrainingSummed(Walker):
     for chance and dropout. The first backward pass is called with as many times that evaluation's loss as the batch has
     rows, or pairs of rows, four or more (within 8%), and so is the training's loss at the third evaluation (within a
     factor of 1.6: it falls). As many backward passes a step would make such a number, too, where they are added for the
-    log: then there is no finding.
+    log: then there is no finding. A preference against a reference that is the same model begins at ln 2 a pair: a
+    first pass that is called with that times the number of pairs, within half a percent, needs no evaluation before it.
 
     What to do: the mean over the batch, `loss.mean()`; the learning rate and any clipping then are what they were for.
     """
@@ -223,6 +224,7 @@ class TrainingSummed(Walker):
         "rows": (4.0, "of a batch; ours"),
         "near": (0.08, "of their number, in ln; ours"),
         "later": (1.6, "times more or less at the third evaluation; ours"),
+        "exact": (0.005, "of a preference's first loss; ours"),
         "early": (1.0, "steps before the first evaluation; ours"),
     }
     causes = ("wrong reduction: the loss is summed over the batch, not averaged",)
@@ -242,15 +244,20 @@ class TrainingSummed(Walker):
         place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
         rows, passes = watched(history, "example_rows", place), watched(history, "backwards", place)
         early = first.step <= int(began.step[0]) + self.at["early"] and int(began.segment[0]) == point.segment
-        times = float(began.value[0]) / first.value
+        begun = float(began.value[0])
+        times, what = begun / first.value, f"the loss of the first evaluation ({first.value:.4g})"
         for count in (rows, rows / 2):
-            near = 0 < times < math.inf and self.at["rows"] <= count < math.inf
-            near = near and abs(math.log(times / count)) < self.at["near"]
-            later = abs(math.log(point.train / point.value / count)) < math.log(self.at["later"]) if near else False
-            if early and later and count != passes and self.first(point.segment):
+            known = 0 < times < math.inf and self.at["rows"] <= count < math.inf
+            near = known and early and abs(math.log(times / count)) < self.at["near"]
+            # the same answers twice: a preference against a reference begins at ln 2
+            exact = known and watched(history, "loss_ranks", place) >= 0 and not summed_by_choice(history)
+            if exact and abs(begun / (count * math.log(2)) - 1) < self.at["exact"]:
+                near, times, what = True, count, "ln 2, at which a preference begins"
+            later = near and abs(math.log(point.train / point.value / count)) < math.log(self.at["later"])
+            if later and count != passes and self.first(point.segment):
                 yield self.finding(
-                    0, f"The first backward pass is called with {float(began.value[0]):.4g}, {times:.3g} times the "
-                    f"loss of the first evaluation ({first.value:.4g}), with {rows:.0f} rows in the batch: it is "
+                    0, f"The first backward pass is called with {begun:.4g}, {times:.3g} times {what}, with "
+                    f"{rows:.0f} rows in the batch: it is "
                     "the sum of what the evaluation averages.", found=point.step, segment=point.segment,
                     confidence=0.95, evidence={"times": rounded(times), "rows": rows, "standing": True},
                 )  # fmt: skip

@@ -56,7 +56,8 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"\b(?:job|step|task)\b.{0,60}\bexceeded (?:its |the )?memory limit|"
                 rb"\bexceeded (?:its |the )?(?:job|step|task|virtual) memory limit|"
                 rb"\b(?:p?v?mem|p?rss)\s\S{1,24} exceeded limit"), "out of memory", "SIGKILL"),
-    (expression(rb"TERM_(?:RUN|CPU)LIMIT|job killed: walltime|\bwalltime\s\S{1,24} exceeded limit|DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
+    (expression(rb"TERM_(?:RUN|CPU)LIMIT|job killed: walltime|\bwalltime\s\S{1,24} exceeded limit|"
+                rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
                 rb"\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
     (expression(rb"(?:^|\])\s*\**Killed\**\s*$|\btask \d{1,6}: Killed\b|"
                 rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b|"

@@ -228,6 +228,8 @@ def row(line: bytes) -> forms.Parsed | None:
     if known and words and not of_training and heldout.phase_of(words[0]) and words[0].start() < max(first, 1):
         names |= _tag(names, heldout.phase_of(words[0]))
     named = names | tallies.counted(line, step, batch, epoch, bar)
+    if known and step and not (batch or epoch or bar):
+        named |= _of_round(line, step, found_pairs)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
 
@@ -237,6 +239,14 @@ def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | N
     if not _OF_RATE.match(name):
         return phase
     return None if phase and not of_training and number in (b"0", b"0.0") else ""
+
+
+def _of_round(line: bytes, step: re.Match[bytes], found_pairs: list[re.Match[bytes]]) -> dict[str, bytes]:
+    """The episode that stands ahead of a row's steps, which may be those of one episode: the counts will tell."""
+    found = tallies.ROUND.search(line, 0, step.start())
+    if found is None or any(pair.start() <= found.start() < pair.end() for pair in found_pairs):
+        return {}
+    return {"_round": found["count"]}
 
 
 def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:

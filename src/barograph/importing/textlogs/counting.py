@@ -228,6 +228,20 @@ def not_planned(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     return result
 
 
+def is_said_above(row: forms.Raw, rows: list[forms.Raw]) -> bool:
+    """Whether lines above rows say the numbers that these begin with: all but those of the rows ahead of them."""
+    at = next((at for at, name in enumerate(row.names) if name == "_lead"), None)
+    heads = [other for other in rows if [*other.names] == ["_step"]]
+    if at is None or not heads:
+        return False
+    places = np.concatenate([head.where for head in heads])
+    order = np.argsort(places, kind="stable")
+    said = [text for head in heads for text in head.columns[0]]
+    above = np.searchsorted(places[order], row.where) - 1
+    pairs = [(said[order[one]], text) for one, text in zip(above, row.columns[at], strict=True) if one >= 0]
+    return len(pairs) >= ENOUGH and all(_number(one) == _number(other) for one, other in pairs)
+
+
 def settled(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     """Rows whose counts count."""
     known = own.setdefault("counting", {})
@@ -337,6 +351,8 @@ def _decision(row: forms.Raw) -> dict[str, str]:
     """Names of columns that count something else than their names say → what they count; "" leaves one out."""
     columns = {name: column[:_LOOKED_AT] for name, column in zip(row.names, row.columns, strict=True)}
     changed = {"_part": "", "_parts": ""} if "_part" in columns else {}
+    if "_round" in columns:
+        changed["_round"] = ""
     alone = "_batches" in columns and "_epoch" not in columns
     if alone and len(set(columns["_batches"])) == 1 and _are_short(columns["_batches"], columns["_batch"]):
         return changed | {"_batch": "_epoch", "_batches": "_batch"}
@@ -349,10 +365,14 @@ def _decision(row: forms.Raw) -> dict[str, str]:
         if (len(set(counts)) < len(set(lengths)) or _are_short(lengths, counts)) and _rises_within(lengths, counts):
             return changed | {"_batch": "_epoch", "_batches": "_batch"}
     if "_step" in columns and "_batch" not in columns and _falls(columns["_step"]):
-        rising = (name for name, column in columns.items() if _COUNTS.fullmatch(name) and _rises(column))
+        rising = (name for name, column in columns.items() if _is_count(name) and _rises(column))
         if (other := next(rising, None)) is not None:
             return changed | {"_step": "", other: "_step"}
     return changed
+
+
+def _is_count(name: str) -> bool:
+    return name == "_round" or _COUNTS.fullmatch(name) is not None
 
 
 def _are_short(lengths: Sequence[Any], counts: Sequence[Any]) -> bool:

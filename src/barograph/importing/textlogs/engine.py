@@ -32,6 +32,7 @@ UNREAD = 1000  # told one by one in a file; the rest is counted
 SHAPES = 2000  # sets of names in a file; more is damage
 _SAID_TOO = 0.25  # of another dialect's rows: that many of the first one's have the same series, and are enough
 _NO_ROW = "looks like a row and isn't one"
+_BUFFERED, _NEAR = 2, 8  # rows behind the end of a job, and how many lines behind it
 WIDEST = 1 << 14  # bytes of a row; longer lines are none
 
 Aliases = Mapping[str, str | tuple[str, float]]
@@ -348,7 +349,8 @@ class LogReading(Segments):
             origin = {"line": line} if at or before is not None else {"line": line, "no_step": True}
             fields, ahead = {"reason": f"line {line:,}: {message.text}", **origin}, "no_step" in origin
             yield from [Fact("oom", step, 0, message.memory | origin)] if message.memory and not ahead else ()
-            if at >= len(where) and (message.end or (message.memory and ahead)):
+            buffered = message.of_job and _are_buffered(where[at:], message.place)
+            if (at >= len(where) or buffered) and (message.end or (message.memory and ahead)):
                 memory = message.memory | origin if message.memory and ahead else {}
                 kept = state["ending"] = state["ending"] or [step, message.end | fields, memory]
                 kept[1] = kept[1] if "status" in kept[1] else message.end | fields
@@ -463,6 +465,11 @@ class _Reader:
     def __init__(self, dialect: Dialect, own: dict[str, Any]) -> None:
         self.dialect, self.own = dialect, own
         self.names = Names(dialect.kind, dialect.aliases)
+
+
+def _are_buffered(where: NDArray[Any], place: int) -> bool:
+    """Whether the rows behind the end of a job are so few and so near that they were in a buffer."""
+    return len(where) <= _BUFFERED and bool((where <= place + _NEAR).all())
 
 
 def note(points: ImportedPoints, message: str) -> Fact:

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from barograph.importing.textlogs import overflows
 from barograph.importing.textlogs.patterns import expression
 
 TEXT = 300  # bytes of a line that are kept
@@ -23,7 +24,8 @@ _WORDS = (
     b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
     b"keyboardinterrupt",
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
-    b"check failure", b"available ram", b"exit code", b"runlimit",
+    b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
+    b"exit status", b"overflow",
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
@@ -50,11 +52,16 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"(?i)Watchdog caught collective operation timeout|collective operation timeout: WorkNCCL|"
                 rb"taking the entire process down"), "killed", "SIGABRT"),
     (expression(rb"(?i)oom[-_ ]?kill(?!_disable)|Out of memory: Kill|killed by the OOM|"
-                rb"crashed after using all available RAM"), "out of memory", "SIGKILL"),
-    (expression(rb"TERM_RUNLIMIT|job killed: walltime|DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
+                rb"crashed after using all available RAM|TERM_(?:MEM|SWAP)LIMIT|"
+                rb"\b(?:job|step|task)\b.{0,60}\bexceeded (?:its |the )?memory limit|"
+                rb"\bexceeded (?:its |the )?(?:job|step|task|virtual) memory limit|"
+                rb"\b(?:p?v?mem|p?rss)\s\S{1,24} exceeded limit"), "out of memory", "SIGKILL"),
+    (expression(rb"TERM_(?:RUN|CPU)LIMIT|job killed: walltime|\bwalltime\s\S{1,24} exceeded limit|"
+                rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
                 rb"\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
     (expression(rb"(?:^|\])\s*\**Killed\**\s*$|\btask \d{1,6}: Killed\b|"
-                rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b"),
+                rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b|"
+                rb"(?i:\bexit(?:ed with|ing with)? (?:code|status):? 137\b)"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
@@ -69,6 +76,9 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
 )  # fmt: skip
+_OF_JOB = expression(  # what ends a job from outside; a row behind it was in a buffer
+    rb"slurmstepd: error: |srun: error: .{0,40}\*\*\* |CANCELLED AT|PBS: job killed|TERM_[A-Z]{3,4}LIMIT|OOMKilled"
+)
 _BEHIND = expression(
     rb"slurmstepd: error: |ProcessGroupNCCL|CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|"
     rb"Aborted \(core dumped\)|\]\s?Killed\s*$"
@@ -99,6 +109,8 @@ class Message(NamedTuple):
     text: str
     end: dict[str, Any]
     memory: dict[str, Any]  # of memory that ran out: what was asked for
+    of_job: bool = False  # the end is that of a whole job: few rows behind it were in a buffer
+    is_trouble: bool = False  # worth telling without any row
 
 
 def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, Any]) -> Iterator[Message]:
@@ -120,6 +132,8 @@ def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, 
     ignored: bool = own.pop("ignored", False)  # the next traceback is of an exception that Python left alone
     for index in sorted(marked):
         line = left[index]
+        if (overflow := overflows.told(index, lines[index], own)) is not None:
+            yield Message(index, overflow, {}, {}, is_trouble=True)
         if not line and _BEHIND.search(lines[index], 0, 1 << 14):  # another program's words behind half a row
             line = lines[index]
         if not line or len(line) > 1 << 14:
@@ -199,7 +213,8 @@ def _single(index: int, line: bytes, within: bool) -> Message | None:
         if found := pattern.search(line):
             bar = b"%|" in line[: found.start()]  # goes ahead of it
             behind = line[found.start() + found[0].startswith(b"]") :] if bar or found[0].startswith(b"]") else line
-            return Message(index, _text(behind), {"status": status, "signal": signal}, {})
+            of_job = _OF_JOB.search(behind) is not None
+            return Message(index, _text(behind), {"status": status, "signal": signal}, {}, of_job)
     if within or not _TROUBLE.search(line) or _HARMLESS.search(line) or _CODE.search(line):
         return None
     if at_margin := _ALONE.match(line):  # of a traceback that went to another file

@@ -167,6 +167,9 @@ _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
     rb"(val|valid|validation|va|test|te|eval|dev)\s{1,4}(-?\d{1,9}(?:\.\d{1,12})?)(?=[\s,;|)]|$)"
 )
 _SCALED = expression(rb"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?)(k?)it/\d{1,6}(?:\.\d{1,3})?[kM]?it\b")  # `1.25kit/10.0kit`
+_BEHIND_BAR = expression(  # ` 3/600 [00:09<20:00, 2.1s/it]2, 2.31`: a step and a value without names
+    rb"(?<!\d)(\d{1,12})/(\d{1,12}) \[[^\]\n]{0,80}it\]\s{0,4}(\d{1,12})[,:]?\s{1,4}(\d{1,9}\.\d{1,20})\s*$"
+)
 _FIT = expression(rb"(?:fit )?progress: \((\d{1,9}), (" + forms.NUMBER + rb"), ")  # Flower's rounds
 _OF_TWO = expression(rb"(loss\s?[:=]\s?)\[(" + forms.NUMBER + rb")/" + forms.NUMBER + rb"\]")  # the last, and a mean
 _GROUP = expression(  # icefall's `loss[loss=0.4, simple=0.7, over 52 frames.], tot_loss[loss=0.5, …]`
@@ -229,6 +232,8 @@ def unpacked(line: bytes) -> bytes:
         line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
         line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
+    if b"it]" in line:
+        line = _BEHIND_BAR.sub(_step_and_loss, line)
     if (b"(" in line or b"[" in line) and (b"lr" in line or b"LR" in line or b"earning" in line):
         line = _OF_GROUPS.sub(rb"\1\2", line)
     if b"progress: (" in line:
@@ -356,6 +361,12 @@ def _of_programs(line: bytes) -> bytes:
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     return line
+
+
+def _step_and_loss(found: re.Match[bytes]) -> bytes:
+    """`3/600 [00:09<20:00, 2.1s/it]2, 2.31` as `step 2, loss: 2.31`, where the bar counts the same steps."""
+    same = int(found[1]) - int(found[3]) in (0, 1)
+    return b" step %s, loss: %s" % (found[3], found[4]) if same else found[0]
 
 
 def _epoch_and_batch(found: re.Match[bytes]) -> bytes:

@@ -36,6 +36,7 @@ from barograph.importing.textlogs import (
     prefixes,
     programs,
     rates,
+    rounded,
     tallies,
     uncounted,
 )
@@ -92,6 +93,7 @@ class Plain(engine.Dialect):
         if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
+        text = rounded.spread(text, own)
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)
 
@@ -265,7 +267,9 @@ class Plain(engine.Dialect):
                 numbers = _once([tallies.whole(row.columns[at][one]) for one in _of_one_rank(lines, row)])
                 rising = sum(late > early for early, late in itertools.pairwise(numbers))
                 enough = 2 if name else 1
-                other = own.get("steps") or _STRAYS * stepped >= len(row.where)
+                other = (own.get("steps") or _STRAYS * stepped >= len(row.where)) and not counting.is_said_above(
+                    row, rows
+                )
                 found = not other and rising >= enough and rising >= 0.9 * (len(numbers) - 1)
                 if len(known) < 100 and len(numbers) > 8:
                     known[key] = found

@@ -161,16 +161,15 @@ def row(line: bytes) -> forms.Parsed | None:
     line = _of_means(pairs.as_pairs(line))
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
-    if counts == [batch] and batch[2] is None and ITEM.match(line):
-        return None  # a trial with its settings
+    is_trial = counts == [batch] and batch[2] is None and ITEM.match(line)  # with its settings
     first = min((match.start() for match in counts), default=-1)
     words, found_pairs = list(heldout.PHASE.finditer(line)), list(_PAIR.finditer(line))
     phases = heldout.phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = tallies.PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    if _is_unfinished(bar if any(phase for _, phase in phases) else None, of_training, part, found_pairs):
-        return None  # an evaluation is a row once its bar is full
+    if is_trial or _is_unfinished(bar if any(phase for _, phase in phases) else None, of_training, part, found_pairs):
+        return None  # an evaluation is a row once its bar is full, a trial with its settings never
     seen = None if counts else tallies.SEEN.search(line)
     names, known, beside = _unit(seen), False, b""
     counted = {match.start("count") for match in (step, batch, epoch) if match}
@@ -228,6 +227,7 @@ def row(line: bytes) -> forms.Parsed | None:
     if known and words and not of_training and heldout.phase_of(words[0]) and words[0].start() < max(first, 1):
         names |= _tag(names, heldout.phase_of(words[0]))
     named = names | tallies.counted(line, step, batch, epoch, bar)
+    named |= _of_round(line, known and counts == [step], step, found_pairs)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
 
@@ -237,6 +237,14 @@ def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | N
     if not _OF_RATE.match(name):
         return phase
     return None if phase and not of_training and number in (b"0", b"0.0") else ""
+
+
+def _of_round(line: bytes, alone: bool, step: Any, found_pairs: list[re.Match[bytes]]) -> dict[str, bytes]:
+    """The episode that stands ahead of a row's steps, which may be those of one episode: the counts will tell."""
+    found = tallies.ROUND.search(line, 0, step.start()) if alone else None
+    if found is None or any(pair.start() <= found.start() < pair.end() for pair in found_pairs):
+        return {}
+    return {"_round": found["count"]}
 
 
 def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by_epoch: bool) -> dict[str, bytes]:

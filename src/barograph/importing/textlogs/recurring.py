@@ -210,10 +210,12 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
             counts[spans.index(span)] = count
     counts = {at: count for at, count in counts.items() if _whole(numbers[at])}
     said = bool(counts)
-    found = tallies.ROUND.search(line) if not said else None
+    if "_epoch" not in counts.values() and any(not _rises(numbers[at]) for at in counts):
+        counts = {} if _of_rounds(line, spans, numbers) else counts  # how long each episode was
+    found = tallies.ROUND.search(line) if not counts else None
     if found and found.span("count") in spans and _rises(numbers[spans.index(found.span("count"))]):
         counts[spans.index(found.span("count"))] = "_step"
-    elif not said and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
+    elif not counts and _rises(numbers[0]) and not _WORD.search(_RANK.sub(b"", words[0])):
         counts[0] = "_step"
     if not counts:
         alone = _part(words, numbers)
@@ -253,6 +255,13 @@ def _names(line: bytes, parts: list[bytes], words: tuple[bytes, ...], numbers: l
     if not values or not (said or known or held_out):
         return None
     return [counts.get(at) or values.get(at, "") for at in range(len(words))]
+
+
+def _of_rounds(line: bytes, spans: list[tuple[int, int]], numbers: list[list[bytes]]) -> bool:
+    """Whether lines say an episode that rises."""
+    found = tallies.ROUND.search(line)
+    span = found.span("count") if found else None
+    return span in spans and _rises(numbers[spans.index(span)])
 
 
 def _part(words: tuple[bytes, ...], numbers: list[list[bytes]]) -> int | None:

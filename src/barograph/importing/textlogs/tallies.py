@@ -45,6 +45,7 @@ _GLOBAL = expression(  # counts on where others begin anew
 )
 _TIMESTEPS = expression(rb"(?<![A-Za-z0-9./-])(?i:(?:(?:num|total|env)[ _]?)?timesteps?)" + _COUNT)  # of an agent
 _OF_PATH = expression(rb"(?<=[a-z]/)[A-Za-z]{1,20}(?:_[A-Za-z]{1,20}){0,4}_$")  # the beginning of a series' name
+_OF_EPISODE = expression(rb"(?i)(?<![a-z])ep(?:isode)?[ _]$")
 _OF_AGENT = expression(rb"(?i)reward|return|episode")
 DONE = expression(
     rb"(?<![\w.,/-])(?<!every )(?<!each )(?<!last )(?<!next )(?<!first )(?P<count>"
@@ -91,6 +92,8 @@ def places(line: bytes) -> tuple[Any, Any, Any, Any]:
         step = _GLOBAL.search(line) or step
     if step and b"/" in line and _OF_PATH.search(line, 0, step.start()):
         step = STEP.search(line, step.end())  # `train/actor_grad_steps 940` counts for itself
+    if step and batch is None and epoch is None and _OF_EPISODE.search(line, 0, step.start()) and ROUND.search(line):
+        step = None  # how long an episode was
     if step is None and b"imestep" in line and _OF_AGENT.search(line):
         step = _TIMESTEPS.search(line)
     if step is None and batch is None and epoch and epoch[3] is None and b" 0" in line:

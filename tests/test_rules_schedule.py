@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from rule_curves import columns, falling, found, warned
 
 from barograph.doctor.rules.optimizer import declared, schedule
-from barograph.doctor.rules.optimizer.schedule import LearningRateJump
+from barograph.doctor.rules.optimizer.schedule import LearningRateJump, LearningRateZero
 
 RULES = (*schedule.RULES, *declared.RULES)
 
@@ -147,3 +147,13 @@ def test_a_warm_up_that_never_ends_is_found_when_the_run_is_over(name: str) -> N
     config = {"learning_rate": declared} if declared else {"batch_size": 32}
     told = [one.rule for one in look(rates, config=config, has_config=True) if one.severity != "info"]
     assert ("warmup_unfinished" in told) == warns
+
+
+@pytest.mark.parametrize(("digits", "severity"), [(3, "info"), (4, "warning"), (12, "warning")])
+def test_a_rate_of_zero_may_be_a_small_one_where_no_number_is_printed_with_more_digits(
+    digits: int, severity: str
+) -> None:
+    dice = np.random.default_rng(2)
+    series = {"actor/lr": np.zeros(40), "critic/score/mean": np.round(0.5 + 0.1 * dice.normal(size=40), digits)}
+    told = found([LearningRateZero()], {name: (np.arange(40), values) for name, values in series.items()})
+    assert [one.severity for one in told] == [severity]

@@ -84,7 +84,7 @@ class EvaluationOverlaps(Rule):
     may be classes, and where pairs are matched, nothing is said.
 
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance gives
-    above a fifth on top, for that is an estimate, and four standard errors; one in ten of windows of a text; for the
+    above a fifth on top, for that is an estimate, and three standard errors; one in ten of windows of a text; for the
     watch keeps only those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a
     row. Where a series is split by time, the first windows of the evaluation may overlap with the last ones of the
     training: a few of many. Where a reward is logged, nothing is said.
@@ -114,7 +114,7 @@ class EvaluationOverlaps(Rule):
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
-        "errors": (4.0, "standard errors of what chance gives, beyond it; ours"),
+        "errors": (3.0, "standard errors of what chance gives, beyond it; ours"),
         "leap": (1.9, "times what later ranks lie apart, that the first four do, of pictures; ours"),
         "each": (1.7, "the same, in each number of directions; ours"),
         "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),

@@ -115,13 +115,17 @@ class LearningRateJump(SeriesRule):
         )  # fmt: skip
 
 
+_DIGITS, _PRINTED, _LARGE, _BROKEN = 3, 64, 1e6, 16  # behind the point; rows of a series; numbers with such digits
+
+
 class LearningRateZero(SeriesRule):
     """The learning rate is 0, and the training goes on.
 
     After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
-    make up a tenth of the rows so far or more, or come before 95% of the planned steps: each of these steps
-    costs and changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at
-    least, is a warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it.
+    make up a tenth of the rows so far or more, or come before 95% of the planned steps: each of these steps costs and
+    changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at least, is a
+    warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it; or no number of the log
+    has more than three digits behind the point, for a rate of 1e-6 is printed as 0 then.
     """
 
     name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"
@@ -203,7 +207,7 @@ class LearningRateZero(SeriesRule):
             int(rows.step[0]),
             f"The learning rate is 0 in each of {len(rows)} rows",
             last_step=int(rows.step[-1]),
-            severity="info" if learns else "warning",
+            severity="info" if learns or _is_rounded(history) else "warning",
             segment=int(rows.segment[0]),
             confidence=0.7,
             key="always",
@@ -220,6 +224,17 @@ class LearningRateZero(SeriesRule):
         self._told.last_step = step
         self._told.evidence["rows"] = self._streak
         return again(self._told)
+
+
+def _is_rounded(history: RunHistory) -> bool:
+    """Whether no number of a log has more than three digits behind the point, so that a small rate is printed as 0."""
+    if history.channel("model/passes") is not None:
+        return False
+    values = numpy.concatenate([channel.rows(0, _PRINTED).value for channel in history.channels.values()])
+    values = values[numpy.isfinite(values) & (abs(values) < _LARGE)]
+    digits = values * 10**_DIGITS
+    broken = values % 1 != 0
+    return bool(broken.sum() >= _BROKEN and (abs(digits - numpy.round(digits)) < 1e-6 * numpy.maximum(1, digits)).all())
 
 
 class LearningRateCollapse(SeriesRule):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -392,6 +393,7 @@ def on_a_rank(rank: int, folder: str, watch: bool) -> None:
     trained(Path(folder) / f"{watch}-{rank}", model, lambda model, step: next_token(model, 2 * step + rank), watch)
     if rank == 0:
         torch.save([one.detach() for one in model.parameters()], f"{folder}/{watch}.pt")
+    time.sleep(0.2)  # gloo's thread lets go of the last call: github.com/pytorch/pytorch/issues/56297
     torch.distributed.destroy_process_group()
 
 

@@ -89,7 +89,7 @@ class AccuracyCollapse(Rule):
             return
         same = values[-int(self.at["same"]) :]
         scale = max(1.0, best) if plays("score", channel.name) else 100.0 if best > _PERCENT else 1.0
-        stuck = len({*same}) == 1 and best - same[0] >= scale * self.at["gone"] and word_of(channel) == "accuracy"
+        stuck = len({*same}) == 1 and best - same[0] >= scale * self.at["gone"] and _word_of(channel) == "accuracy"
         if not stuck and (
             gain < scale * self.at["gain"]
             or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise)
@@ -98,7 +98,7 @@ class AccuracyCollapse(Rule):
         enough = same[0] if stuck else best - 0.3 * gain
         high = [at for at in range(place, len(values)) if values[at] > enough]
         step = course.step(min(max(high, default=place) + 1, len(values) - 1))
-        word = word_of(channel)
+        word = _word_of(channel)
         self._told = self.finding(
             step, f"The {word} was {best:.3g} and is {values[-1]:.3g} since step {step}; it began at {start:.3g}",
             found=found, segment=segment, confidence=0.8,
@@ -109,7 +109,7 @@ class AccuracyCollapse(Rule):
         yield again(self._told)
 
 
-def word_of(channel: Channel) -> str:
+def _word_of(channel: Channel) -> str:
     """What a message calls it."""
     return channel.name if plays("score", channel.name) else "accuracy"
 

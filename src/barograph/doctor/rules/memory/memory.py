@@ -392,8 +392,8 @@ class OutOfMemory(Ending):
 
     def describe(self, step: int, fields: Mapping[str, Any]) -> Finding:
         return self.finding(
-            step, f"The kernel killed the training{when(fields, f' after step {step}')} because the host's memory was "
-            "full.",
+            step, f"The training was killed{when(fields, f' after step {step}')} because the host's memory, or what it "
+            "may have of it, was full.",
             evidence=evidence_of(fields), confidence=1.0, key=rank_of(fields) or "host",
             causes=["memory of the host that grows: tensors that are kept, workers of the data loader",
                     "a limit of the job that is too low"],

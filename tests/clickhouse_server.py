@@ -27,6 +27,8 @@ from barograph.store.clickhouse.schema import behind
 
 PASSWORD = "pass/wörd:1"
 READER_PASSWORD = "only-reads"
+# a server whose session ends while tables are made may never again heed what is to be done on the whole cluster
+SESSION_MS = 120_000
 
 _CONFIG = """<?xml version="1.0"?>
 <yandex>
@@ -136,6 +138,7 @@ class Coordinator:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "zoo.cfg").write_text(
             f"tickTime=500\ndataDir={folder}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"maxSessionTimeout={SESSION_MS}\n"
             "admin.enableServer=false\nforceSync=no\n"
         )
         jars = ":".join(str(path) for path in Path("/usr/share/java").glob("*.jar"))
@@ -176,7 +179,9 @@ def start_cluster(folder: Path, coordinator: Coordinator | None, replicas: bool 
         more = f"<remote_servers><two>{cluster}</two></remote_servers>"
         if coordinator is not None:
             more += (
-                f"<zookeeper><node><host>127.0.0.1</host><port>{coordinator.port}</port></node></zookeeper>"
+                f"<zookeeper><node><host>127.0.0.1</host><port>{coordinator.port}</port></node>"
+                f"<session_timeout_ms>{SESSION_MS}</session_timeout_ms>"
+                f"<operation_timeout_ms>{SESSION_MS}</operation_timeout_ms></zookeeper>"
                 f"<interserver_http_port>{server.replication_port}</interserver_http_port>"
                 f"<interserver_http_host>127.0.0.1</interserver_http_host>"
                 "<distributed_ddl><path>/clickhouse/task_queue/ddl</path></distributed_ddl>"

@@ -3,6 +3,7 @@ without one."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from barograph.store.clickhouse.retention import remove
 from barograph.store.clickhouse.schema import VERSION, check, held_version
 from barograph.store.clickhouse.thinning import thin_run
 
+_MADE = itertools.count(1)
 KINDS = ("shards", "shards with a coordinator", "replicas")
 
 
@@ -47,8 +49,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def clients(cluster: list[Server], database: str) -> list[Client]:
-    """A connection to each server, with the tables made."""
-    found = [server.client(database, cluster="two") for server in cluster]
+    """A connection to each server, with the tables made, in a database that a test run once more has not used."""
+    made = f"{database}{next(_MADE)}"
+    found = [server.client(made, cluster="two") for server in cluster]
     done = migrate(found[0])
     if any("no coordinator" in sentence for sentence in done):
         migrate(found[1])
@@ -95,7 +98,8 @@ def test_shards_have_runs_and_replicas_have_the_same(cluster: list[Server], tmp_
     caught_up(first, second)
     held = [int(client.rows("SELECT count() FROM series_local")[0][0]) for client in (first, second)]
     total = int(first.rows("SELECT count() FROM series")[0][0])
-    engine = first.rows("SELECT engine FROM system.tables WHERE database = 'spread' AND name = 'series_local'")[0][0]
+    tables = f"system.tables WHERE database = '{first.address.database}'"
+    engine = first.rows(f"SELECT engine FROM {tables} AND name = 'series_local'")[0][0]
     if sum(held) == total:
         assert all(held), "both shards have some"
         by_run = [client.rows("SELECT DISTINCT run FROM series_local") for client in (first, second)]
@@ -110,7 +114,8 @@ def test_a_replica_that_has_not_fetched_all_says_so(cluster: list[Server], tmp_p
     run.rank().loss(0, 1.0)
     push(run.dir, second)
     caught_up(first, second)
-    replicas = int(first.rows("SELECT max(total_replicas) FROM system.replicas WHERE database = 'late'", False)[0][0])
+    held = f"system.replicas WHERE database = '{first.address.database}'"
+    replicas = int(first.rows(f"SELECT max(total_replicas) FROM {held}", False)[0][0])
     first.run("SYSTEM STOP FETCHES")
     try:
         run.rank().loss(1, 1.0)

@@ -165,6 +165,33 @@ def test_a_positional_parameter_beside_layers_is_named_and_a_projection_is_not(t
     assert "pos" in message and "attention" not in message
 
 
+class Blocks(nn.ModuleList):
+    """Two blocks, each with a layer that its pass leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.ModuleDict({"up": nn.Linear(24, 24), "gain": nn.Linear(24, 24)}) for _ in range(2))
+
+
+@pytest.mark.parametrize("used", [(), (0,)], ids=["in no block", "in one of two"])
+def test_a_layer_that_every_block_has_and_none_runs_is_a_warning(tmp_path: Path, used: tuple[int, ...]) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        for number, block in enumerate(self.blocks):
+            x = torch.tanh(block["up"](x) + (block["gain"](x) if number in used else 0))
+        return sound(self, x)
+
+    model = Part(forward)
+    model.blocks = Blocks()
+    found = train(tmp_path, model, 110)["unused_parameters"]
+    assert found["severity"] == ("info" if used else "warning")
+    assert ("in each of 2 blocks" in found["message"]) == (not used)
+
+
+def test_heads_of_a_list_that_wait_whole_are_no_warning(tmp_path: Path) -> None:
+    model = Part(sound)
+    model.heads = nn.ModuleList(nn.Linear(24, 3) for _ in range(2))
+    assert train(tmp_path, model, 110)["unused_parameters"]["severity"] == "info"
+
+
 def test_a_head_that_waits_for_its_data_is_no_warning(tmp_path: Path) -> None:
     model = Part(sound)
     model.head_for_later = nn.Linear(24, 3)

@@ -390,6 +390,18 @@ def test_16_bit_weights_are_judged_by_three_measured_steps_behind_the_warm_up(
     assert all(one.causes[0].startswith("updates lost in rounding") for one in told)
 
 
+@pytest.mark.parametrize(("grown", "first"), [(1.1, "updates lost in rounding"), (5.0, "learning rate too high")])
+def test_of_16_bit_weights_that_have_grown_the_rate_is_the_first_cause(grown: float, first: str) -> None:
+    steps = 10 * numpy.arange(10)
+    columns = {
+        "model/unchanged": (steps, numpy.full(10, 4.0)), "model/half_parameters": (steps, numpy.full(10, 6.0)),
+        "model/update_p50": (steps, numpy.zeros(10)), "model/trained_parameters": (steps, numpy.full(10, 6.0)),
+        "model/param_norm": (steps, numpy.linspace(20.0, 20.0 * grown, 10)), "train/lr": numpy.full(100, 1e-2),
+    }  # fmt: skip
+    (told,) = only(findings([UnchangedParameters()], columns), "unchanged_parameters")
+    assert told.causes[0].startswith(first) and any(one.startswith("updates lost in rounding") for one in told.causes)
+
+
 def test_16_bit_weights_that_are_in_no_optimizer_are_not_rounded_away() -> None:
     every, steps = numpy.arange(100), 10 * numpy.arange(10)
     held = numpy.where(every > 0, 2.0, 0.0)

@@ -274,6 +274,26 @@ def test_an_output_that_is_the_same_for_every_input_is_found(tmp_path: Path, bia
     assert (found.get("constant_output") == "warning") == warns
 
 
+class Leaning(nn.Module):
+    """A linear model whose logits have a bias for each class, or one that is common to all."""
+
+    def __init__(self, apart: float, common: float):
+        super().__init__()
+        self.linear = nn.Linear(12, 6)
+        self.register_buffer("bias", common + apart * torch.arange(6.0))
+
+    def forward(self, given: Any) -> Any:
+        return self.linear(given) + self.bias
+
+
+@pytest.mark.parametrize(("apart", "common", "warns"), [(200.0, 0.0, True), (0.0, 500.0, False)])
+def test_logits_that_hardly_differ_from_row_to_row_are_found_and_a_common_number_says_nothing(
+    tmp_path: Path, apart: float, common: float, warns: bool
+) -> None:
+    found, _ = train(tmp_path, Leaning(apart, common), functional.cross_entropy, classes, 120)
+    assert (found.get("constant_output") == "warning") == warns
+
+
 @pytest.mark.parametrize(
     ("scale", "mean", "warns"),
     [(8.0, 0.0, True), (1.0, 9.0, True), (1.5, 0.5, True), (1.2, 0.2, False), (1.0, 0.6, False)],

@@ -139,7 +139,7 @@ FAULTS: tuple[Row, ...] = (
                "margin always 0", "no gradient", "graph cut", "pairs alike", "views are the same",
                "chosen is rejected", "answers are the same")}),
     ("summed_within_the_log", "loss summed",
-     "rl spike exploding clipping zero jump_down eval divergence vanishing logits",
+     "rl spike exploding clipping zero jump_down eval divergence vanishing logits config",
      "start", (VERDICTS,), "margins are added up within the logarithm, where their losses should be averaged",
      {"also": ("wrong reduction", "reduction before the logarithm", "gradient accumulation scaled wrongly",
                "margins summed", "loss not averaged", "loss of the sum", "mean and logarithm exchanged",

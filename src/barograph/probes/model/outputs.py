@@ -49,8 +49,8 @@ _FEW = 16  # rows in which two softmaxes are looked for
 _WHOLE_EACH = 3  # looks: then all is said of a text
 _WHOLE = 1 << 20  # elements of a gradient that is looked at whole, in the first steps
 _COUNTED = 1 << 22  # elements on the CPU in which rows with a target are counted
-FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_range", "top_target", "top_target_share",
-           "broadcast_target", "output_size", "target_weight", "noise_floor",
+FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_spread", "logit_range", "top_target",
+           "top_target_share", "broadcast_target", "output_size", "target_weight", "noise_floor",
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
@@ -315,6 +315,13 @@ def _smoothed() -> float:
     return found
 
 
+def _logit_spread(output: Tensor) -> Tensor:
+    """How much the logits of rows [n, k] differ from row to row, of their size: what is common to all classes of a row
+    says nothing to a softmax."""
+    apart = output - output.mean(1, keepdim=True)
+    return (apart - apart.mean(0)).square().mean().sqrt() / apart.square().mean().sqrt()
+
+
 def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[Tensor, Softmax | None]:
     import torch
 
@@ -331,6 +338,8 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
         result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
     if width > 1 and count >= 4:
         found = softmaxes.find(output, gradient, within, smoothed)
+        if count >= 8:
+            result["logit_spread"] = torch.where(found.follows, _logit_spread(output), nothing)
         result["target_weight"] = torch.where(found.follows, found.weight.nanmedian(), nothing)
         ranges = (output.amax(1) - output.amin(1)).median()
         result["logit_range"] = torch.where(found.follows, ranges, nothing)

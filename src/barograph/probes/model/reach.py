@@ -29,8 +29,25 @@ _BETWEEN = 6  # nodes between an output and the product that makes it
 _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Transpose", "T", "ToCopy", "Add", "Mul", "Div"})
 _PRODUCTS = {"Mm": ("mat2", 1), "Addmm": ("mat2", 2), "Linear": ("weight", 1)}  # the matrix, and which input it is
 _TIES = "tie_word_embeddings"  # as transformers' configurations say it
+_IN_BLOCK = re.compile(r"(.*?)\.(\d+)\.(.+)")  # the list, the block's number, the parameter in it
 _ROWS, _MOST = 16, 0.8  # of an embedding and an output layer of which one has more: the least, and the share
 _OTHER_TABLE = re.compile(rf"{PLACE.pattern}|type|segment", re.I)  # of places and of kinds of tokens, not of tokens
+
+
+def _in_blocks(idle: Collection[str], names: Iterable[str]) -> int:
+    """In how many blocks of one list a parameter of the same name is idle: in all of them, two or more, while others
+    of each block are not; else 0."""
+    blocks: dict[str, dict[str, bool]] = {}  # of each list: its blocks' numbers, and whether one of them is at work
+    at: dict[tuple[str, str], set[str]] = {}
+    for name in names:
+        if (found := _IN_BLOCK.match(name)) is not None:
+            held, number, rest = found.groups()
+            of_list = blocks.setdefault(held, {})
+            of_list[number] = of_list.get(number, False) or name not in idle
+            if name in idle:
+                at.setdefault((held, rest), set()).add(number)
+    whole = [len(one) for (held, _), one in at.items() if len(one) == len(blocks[held]) and all(blocks[held].values())]
+    return max((count for count in whole if count > 1), default=0)
 
 
 class Reach:
@@ -71,7 +88,11 @@ class Reach:
         elif self._steps == _UNUSED:
             self.close()
             idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
-            self._tell(current, "unused", {number for number in idle if names.get(number) in waiting}, names)
+            unused = {number for number in idle if names.get(number) in waiting}
+            self._tell(current, "unused", unused, names)
+            if unused:
+                idle_names = {names[number] for number in unused}
+                current.figures["unused_in_blocks"] = float(_in_blocks(idle_names, names.values()))
 
     def _nothing_came(
         self,

@@ -24,7 +24,9 @@ _PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
 _EXPERT = re.compile(r"expert", re.I)
 _CONDITION = re.compile(r"(?:^|[ ._])(?:cond\w*|film\w*|ada_?(?:ln|in|norm)\w*)(?=[._])", re.I)
 _TIME = re.compile(
-    r"(?:^|[ ._])(?:t|time|temb|time_?steps?|sigma)(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])", re.I
+    r"(?:^|[ ._])(?:t|time|temb|time_?steps?|sigma|noise_?levels?)"
+    r"(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])",
+    re.I,
 )
 
 
@@ -220,7 +222,8 @@ class UnusedParameters(Rule):
     A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
     others of their kind run: no token is routed to them. So are, by their names, layers that embed a time: the model
     does not know how much noise there is; and layers that are named after a condition, which then has no influence.
-    Other layers are an info finding, for a head may wait for its data.
+    So is a layer that each block of a list has, two or more, while others of each block run. Other layers are an info
+    finding, for a head may wait for its data.
     """
 
     name, family, kind, severity = "unused_parameters", "model", "frozen", "warning"
@@ -246,10 +249,13 @@ class UnusedParameters(Rule):
                 else "condition not used: the layers that embed it never run" if condition
                 else "layers are not used in the forward pass"
             )  # fmt: skip
-            certain = bool(place or expert or time_layer or condition)
+            blocks = whole(known(history.channel("model/unused_in_blocks"), step, time, segment))
+            certain = bool(place or expert or time_layer or condition or blocks > 1)
+            where = f", in each of {blocks} blocks" if blocks > 1 else ""
             alone = place and not any(name.endswith((".weight", ".bias")) for name in names.split(", "))
             yield self.finding(
-                0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran: {names}.",
+                0, f"{count} parameters had no gradient in {step + 1} steps, and are in no layer that ran{where}: "
+                f"{names}.",
                 found=step, segment=segment, severity="warning" if certain else "info",
                 causes=[cause, _WITHOUT_GRADIENT] if alone else [cause],
                 kind="dead_expert" if expert else self.kind, confidence=0.95 if certain else 0.4,

@@ -291,8 +291,9 @@ def _says_tied(history: RunHistory, tied: bool = True) -> bool:
 class ConstantOutput(Rule):
     """The model's output is the same for every input.
 
-    Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, in five
-    looks in a row over fifty steps, after the first twenty: representations have collapsed to one, or units in between
+    Over the rows of a batch, outputs of two numbers or more vary by less than a thousandth of their size, or logits of
+    a cross-entropy, less what all classes of a row have in common, by less than a hundredth, in five looks in a row
+    over fifty steps, after the first twenty: representations have collapsed to one, or units in between
     are dead and the biases behind them answer alone. Where the inputs' mean or deviation is 10 or more, that is the
     first cause; where their deviation is below a hundredth, and a hundredth of their mean's size, and outputs were the
     same from the start, it is the cause for certain. Where gradients of layers are far apart, they vanish; where it was
@@ -309,6 +310,7 @@ class ConstantOutput(Rule):
     about = "The output is the same for every input."
     thresholds: ClassVar = {
         "spread": (1e-3, "of the output's size; ours"),
+        "logits": (1e-2, "of the logits' size; ours"),
         "looks": (5.0, "in a row; ours"),
         "steps": (50.0, "ours"),
         "vanish": (1e5, "largest over smallest gradient of a layer; ours"),
@@ -328,9 +330,11 @@ class ConstantOutput(Rule):
         self._varied = False
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        width = history.channel("model/output_width")
+        width, logits = history.channel("model/output_width"), history.channel("model/logit_spread")
         for (step, time, segment), value in self._cursor.each(history.channel("model/output_spread")):
-            same = known(width, step, time, segment) > 1 and value < self.at["spread"]
+            apart = known(logits, step, time, segment)
+            value, least = (apart, self.at["logits"]) if apart == apart else (value, self.at["spread"])
+            same = known(width, step, time, segment) > 1 and value < least
             self._varied |= not same
             if not same or (self._row and self._row[0][1] != segment):
                 self._row = []

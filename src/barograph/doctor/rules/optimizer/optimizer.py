@@ -52,9 +52,10 @@ class UnchangedParameters(Rule):
     new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
     (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs, unless some blocks
     are frozen and others are not, or they were frozen before: who thaws a part means it to be trained. Where only some
-    of the parameters that are in one stay and weights are in 16 bits, updates are rounded away; where the first block's
-    gradient is below a millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has
-    decayed to a twentieth of its highest, that is expected, and there is no finding.
+    of the parameters that are in one stay and weights are in 16 bits, updates are rounded away, and where the norm of
+    the weights has doubled the rate that made them so large comes first; where the first block's gradient is below a
+    millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
+    twentieth of its highest, that is expected, and there is no finding.
     """
 
     name, family, kind, severity = "unchanged_parameters", "optimizer", "frozen", "critical"
@@ -161,10 +162,11 @@ class UnchangedParameters(Rule):
             few = moving or (
                 proof is _ROUNDED and count < self.at["rounded"] * total
             )  # gains of 1: 16 bits keep little
+            proof = _grown(history, step, time, segment) if proof is _ROUNDED else proof
             return self.finding(
                 began, message, severity="info" if few or severity == "info" else "warning", last_step=step,
                 found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
-                causes=[proof[0]], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
+                causes=proof[0], remedies=list(proof[1]), confidence=0.95 if severity == "critical" else 0.3,
             )  # fmt: skip
         probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
         chosen = known(history.channel("model/unheld_by_block"), step, time, segment) == 1
@@ -228,6 +230,17 @@ def _is_half(history: RunHistory, step: int, time: int, segment: int) -> bool:
     return known(history.channel("model/half_parameters"), step, time, segment) > 0 or kind.endswith("float16")
 
 
+def _grown(history: RunHistory, step: int, time: int, segment: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Causes and remedies of updates that 16-bit weights round away: where weights are twice what they were, the rate
+    that made them so comes first."""
+    norm = param_norm_of(history)
+    times = known(norm, step, time, segment) / norm.first if norm is not None and norm.first > 0 else 1.0
+    if not times > 2:
+        return _ROUNDED
+    high = f"learning rate too high: the weights are {times:.2g} times what they were, and round off what is added"
+    return (high, *_ROUNDED[0]), ("lower the learning rate, and begin anew", *_ROUNDED[1])
+
+
 def _why(moved: bool) -> list[str]:
     """An optimizer that has moved the weights before holds the right ones."""
     low = "learning rate too low: the schedule is over, or updates are lost in rounding"
@@ -235,14 +248,14 @@ def _why(moved: bool) -> list[str]:
 
 
 _LOST = "updates lost in rounding: what is large takes small updates in some steps alone"
-_ROUNDED = (
-    "updates lost in rounding: they are below half a unit in the last place of 16-bit weights",
+_ROUNDED: tuple[tuple[str, ...], tuple[str, ...]] = (
+    ("updates lost in rounding: they are below half a unit in the last place of 16-bit weights",),
     (
         "keep fp32 master weights: the model in fp32 under autocast, or an optimizer that holds fp32 copies",
         "else round stochastically, or give gains and biases a higher learning rate",
     ),
 )
-_VANISHED = (depth.CAUSE, depth.REMEDIES)
+_VANISHED: tuple[tuple[str, ...], tuple[str, ...]] = ((depth.CAUSE,), depth.REMEDIES)
 _UNHELD = (
     "optimizer holds other parameters: these are in none, as where it was made before they were, or of a part of them"
 )

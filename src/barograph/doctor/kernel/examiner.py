@@ -16,6 +16,7 @@ from barograph.doctor.kernel.channels import ROUNDS, RunHistory
 from barograph.doctor.kernel.contradictions import ruled_out
 from barograph.doctor.kernel.curve import has_vanished
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.range_test import tempered
 from barograph.doctor.kernel.registry import make_rules
 from barograph.doctor.kernel.remedies import fitting
 from barograph.doctor.kernel.rule import Rule, in_words, missing
@@ -102,7 +103,7 @@ class Examiner:
             seen.asked = self._asked[rule.name]
             try:
                 for finding in rule.examine(seen):
-                    known, finding = self._findings[rule.name], self._with_a_floor(finding)
+                    known, finding = self._findings[rule.name], self._with_a_floor(tempered(finding, seen))
                     if known.get(finding.identity) != finding and (finding.identity in known or len(known) < _MOST):
                         known[finding.identity] = finding
                         changed = True

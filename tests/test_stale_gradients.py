@@ -286,8 +286,21 @@ for kind in ("ddp", "view", "fsdp"):
             found[f"{kind} {to_none} {micro}"] = {
                 step: fields["stale_gradients"] for name, step, fields in run.records if "stale_gradients" in fields
             }
+model, run = Model(), Notes()
+for part in [*model.blocks, model]:
+    fully_shard(part)
+optimizer = torch.optim.AdamW(model.blocks.parameters())
+watch = ModelWatch(run, model, optimizer, gradients=0, updates=0, weights=0, histograms=0, activations=0)
+for step in range(22):
+    optimizer.zero_grad()
+    loss_of(model).backward()
+    optimizer.step()
+    run.log(step)
+watch.close()
+loose = {step: fields["unheld"] for name, step, fields in run.records if "unheld" in fields}
+others = sum(1 for name, _ in model.named_parameters() if not name.startswith("blocks."))
 distributed.destroy_process_group()
-print(json.dumps(found))
+print(json.dumps([found, loose, others, run.warnings]))
 """
 
 
@@ -300,6 +313,8 @@ def test_ddp_with_and_without_bucket_views_and_fsdp2_are_judged_alike(tmp_path: 
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr[-2000:]
-    found = json.loads(said.stdout.splitlines()[-1])
+    found, loose, others, warned = json.loads(said.stdout.splitlines()[-1])
     assert len(found) == 12
     assert all(told == {"1": 0, "4": 1, "5": 1, "6": 0} for told in found.values()), found
+    assert others > 0 and set(loose.values()) == {others}, "gradients that FSDP2 adds to are those of each step"
+    assert any("in no optimizer that steps" in sentence for sentence in warned)

@@ -291,6 +291,24 @@ def test_whether_parameters_of_no_optimizer_were_trained_before_is_recorded_once
     assert set(told(run, "unheld").values()) == {6}
 
 
+@pytest.mark.parametrize("others", [False, True], ids=["in none", "in one that steps each eighth step"])
+def test_parameters_with_gradients_that_no_optimizer_has_are_named(run: Notes, others: bool) -> None:
+    model = Model()
+    held, rest = list(model.blocks.parameters()), [p for n, p in model.named_parameters() if not n.startswith("blocks")]
+    optimizer, second = torch.optim.AdamW(held), torch.optim.AdamW(rest)
+    watch = ModelWatch(run, model, [optimizer, second] if others else optimizer, **QUIET)
+    for step in range(24):
+        model.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+        if others and step % 8 == 7:
+            second.step()
+        run.log(step)
+    watch.flush()
+    assert not any("no gradient has reached" in sentence for sentence in run.warnings)
+    assert any("in no optimizer that steps" in sentence for sentence in run.warnings) == (not others)
+
+
 def test_gradients_that_are_left_of_an_earlier_training_are_no_gradients_of_this_one(run: Notes) -> None:
     model = normed()
     step_of(model, torch.optim.Adam(model.parameters(), lr=1e-2))

@@ -6,9 +6,10 @@ Out:  one sentence for each thing that is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 AFTER = 5  # steps; a parameter that only some batches use has had its chance
+LOOSE = 20  # steps; an optimizer that steps now and then has had its turn
 SILENT = 3  # steps in a row without any gradient
 REPLAYS = 4  # looks in a row at which the loop had gone on, and no optimizer's step was seen
 _NAMED = 8
@@ -41,11 +42,12 @@ class Witness:
         """These parameters learn; those not known before are waited for."""
         self.waiting |= set(names)
 
-    def saw(self, present: set[str], names: tuple[str, ...], holds: bool) -> None:
-        """A step: the parameters that had a gradient, all watched ones, and whether the optimizers hold those."""
+    def saw(self, present: set[str], names: tuple[str, ...], holds: bool, loose: Collection[str] = frozenset()) -> None:
+        """A step: the parameters that had a gradient, all watched ones, and whether the optimizers hold those. loose:
+        those that had one and are in no optimizer."""
         self.rounds += 1
         if self.waiting:
-            self.waiting -= present
+            self.waiting -= present | set(loose)
             self.waiting &= set(names)
         if present:
             self._silent = 0
@@ -57,6 +59,13 @@ class Witness:
                     f"{self._with_gradients} steps: {listed(sorted(self.waiting))}; they do not learn (freeze them "
                     "with requires_grad_(False) if that is meant)",
                     "never received",
+                )
+            if loose and self._with_gradients == LOOSE:
+                self._warn(
+                    f"{len(loose)} of {len(names)} parameters have gradients and are in no optimizer that steps: "
+                    f"{listed(sorted(loose))}; they do not learn (add them to it, or freeze them with "
+                    "requires_grad_(False) if that is meant)",
+                    "in no optimizer",
                 )
             return
         self._silent += 1

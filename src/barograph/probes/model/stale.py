@@ -51,7 +51,7 @@ class _Sample:
         if gradient is not None:
             if not self.mark(gradient):
                 self.mark = Known(gradient)
-            self.version = _changes(self.parameter.grad)
+            self.version = changes(self.parameter.grad)
 
     def come(self) -> None:
         """A gradient is about to be accumulated."""
@@ -79,7 +79,7 @@ class _Sample:
                 self.still
                 and gradient is not None
                 and self.mark(gradient)
-                and _changes(self.parameter.grad) == self.version
+                and changes(self.parameter.grad) == self.version
             )
             if self.still:
                 self.left = _filled(gradient)
@@ -225,7 +225,7 @@ def _filled(gradient: Any) -> Any:
         return spread(gradient, _ELEMENTS).count_nonzero()
 
 
-def _changes(gradient: Any) -> int:
+def changes(gradient: Any) -> int:
     """How often a gradient was changed in place; zeroing a DTensor counts in itself, adding to it in its part."""
     inner = _inner(gradient)
     count: int = gradient._version

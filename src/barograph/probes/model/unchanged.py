@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model.blocks import find
 from barograph.probes.model.frozen import trained_before
 from barograph.probes.model.parameters import Known, local, spread
+from barograph.probes.model.stale import changes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +44,7 @@ class Unchanged:
         self._key: list[int] = []
         self._held: tuple[Any, ...] = ()
         self._loose: list[Any] = []  # held by no optimizer
+        self.reached: set[str] = set()  # the names of these that had a gradient when the last step began
         self._named = False  # whether it is still to be said that these were trained before
         self._kept: list[tuple[Any, Tensor]] = []
         self._seen: dict[int, tuple[Known, int]] = {}  # the gradient of each, and its counter
@@ -83,6 +85,7 @@ class Unchanged:
             places = {_place(parameter) for some in owned for parameter in some}  # one tensor may be two parameters
             self._loose = [one for one in parameters if id(one) not in held and _place(one) not in places]
             self._named = bool(held) and bool(self._loose)
+        self.reached = {looks.names[id(one)] for one in self._loose if one.grad is not None}
         found = self._compare(self._loose) if self._loose or self._kept else None
         current.suspect(found)
         if found is not None and self._named:
@@ -99,7 +102,7 @@ class Unchanged:
         kept, count = self._kept, self._suspects
         with_gradient = [one for one in parameters if one.grad is not None]
         suspects = [one for one in with_gradient if not _old(self._seen.get(id(one)), one.grad)]
-        self._seen = {id(one): (Known(one.grad), local(one.grad)._version) for one in with_gradient}
+        self._seen = {id(one): (Known(one.grad), changes(one.grad)) for one in with_gradient}
         self._suspects = len(suspects)
         some = suspects[:: max(1, len(suspects) // _COMPARED)][:_COMPARED]
         self._kept = [(parameter, _part(parameter).clone()) for parameter in some]
@@ -147,7 +150,7 @@ def _by_block(model: Any, loose: set[int]) -> bool:
 
 def _old(seen: tuple[Known, int] | None, gradient: Any) -> bool:
     """Whether this is the gradient that was seen a step ago, and nothing was added to it since."""
-    return seen is not None and seen[0](gradient) and seen[1] == local(gradient)._version
+    return seen is not None and seen[0](gradient) and seen[1] == changes(gradient)
 
 
 def _place(parameter: Any) -> int:

@@ -306,7 +306,8 @@ class ModelWatch:
         owners = any(self._looks.owners(self._hooks.optimizers))
         self._outside.ended(self._looks.parameters)
         reached = self._idle.ended(current, self._hooks.optimizers, self._looks.names)
-        self._witness.saw(current.present | reached, tuple(self._looks.names.values()), owners or self._freed)
+        loose, names = self._unchanged.reached, tuple(self._looks.names.values())
+        self._witness.saw(current.present | reached, names, owners or self._freed, loose)
         self._reach.ended(
             current, self._witness.waiting, self._looks.names, lambda: self._looks.owners(self._hooks.optimizers)
         )

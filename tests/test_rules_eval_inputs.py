@@ -52,3 +52,45 @@ def test_evaluations_whose_inputs_are_normalised_twice_are_found(
     found = warned(columns, rows)
     assert ("evaluation_inputs" in found) == bool(told)
     assert not told or found["evaluation_inputs"].causes[0].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "here", "told"),
+    [
+        (10.0, 6.0, 0.02, True),
+        (10.0, 2.0, 0.02, False),  # a mean alone
+        (2.0, 6.0, 0.02, False),  # a scale alone
+        (10.0, 6.0, 3.0, False),  # the evaluation's are not normalised either
+    ],
+)
+def test_evaluations_that_alone_are_normalised_are_found_whatever_the_loss(
+    mean: float, deviation: float, here: float, told: bool
+) -> None:
+    looks, ones, after = STEP[::10], np.ones(ROWS // 10), EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, mean * ones), "model/input_std": (looks, deviation * ones)}
+    columns |= {"model/eval_input_mean": (after, here + 0 * after), "model/eval_input_std": (after, 0.83 + 0 * after)}
+    assert ("evaluation_inputs" in warned(columns)) == told
+
+
+@pytest.mark.parametrize(
+    ("here", "deviation", "config", "loss", "told"),
+    [
+        (0.38, 0.37, {}, 3.0, True),
+        (0.38, 0.37, {}, 1.2, False),  # it makes little difference
+        (0.38, 0.60, {}, 3.0, False),  # a mean alone
+        (-0.2, 0.37, {}, 3.0, False),  # a scale alone
+        (0.38, 0.37, {"eval_domain": "night"}, 3.0, False),
+    ],
+)
+def test_evaluations_outside_of_all_inputs_of_the_training_in_both_are_found(
+    here: float, deviation: float, config: dict[str, str], loss: float, told: bool
+) -> None:
+    looks, wave, after = STEP[::10], np.sin(np.arange(ROWS // 10)), EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, loss * FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, -0.23 + 0.05 * wave), "model/input_std": (looks, 0.73 + 0.05 * wave)}
+    columns |= {
+        "model/eval_input_mean": (after, here + 0 * after),
+        "model/eval_input_std": (after, deviation + 0 * after),
+    }
+    assert ("evaluation_inputs" in warned(columns, config=config)) == told

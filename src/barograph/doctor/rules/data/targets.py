@@ -18,7 +18,7 @@ from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.prepared import EXCHANGED, channels_apart, exchanged
-from barograph.doctor.rules.data.scales import below_black, beyond_all, beyond_doubt, narrower
+from barograph.doctor.rules.data.scales import below_black, beyond_all, beyond_doubt, elsewhere, narrower
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -185,32 +185,35 @@ class EvaluationInputs(Rule):
 
     At three evaluations in a row the inputs' mean is further than two standard deviations from that of the training's
     inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
-    whose normalisation is left out; and the evaluation's loss is half as large again as the training's. Where the
-    training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a deviation and a factor of 1.5
-    are enough, and with a whole deviation a loss larger by a fifth; but not a third of a deviation alone, as of series
-    that are higher in the time that is held out; with a deviation of 0.75 to 1.25, as where some numbers are padding,
-    it takes a third of a deviation and a factor of 1.22. Pictures of one normalisation have the same black: where the
-    least number of the training's is the same in eight looks or more, to a fiftieth of their range, the evaluation's is
-    lower by a twentieth of it, and their mean is a third of a deviation away, other numbers were subtracted, or divided
-    by. So they were where one of two or three channels of pictures lies above all looks at the training's and another
-    one below, by a third of its deviation each and by a whole one in all, which the mean of all numbers hides.
-    Evaluations whose inputs have a mean below 0 and 2.5 times the deviation are normalised twice: it is enough
-    that their loss is not better than the training's. Where theirs are about normal, and the training's lie a deviation
-    or more below them, those of the training are. Where the training's own inputs change (by more than a fifth between
-    looks, a tenth of them on each side left out), as in a curriculum, there is nothing to say, unless the evaluation's
-    are further from all of them, in mean and deviation, than these are from each other; where the configuration names a
-    curriculum, it is an info finding. Pictures that are normalised in the training and differ by half a deviation and a
-    factor of 1.22 in the evaluation are said whatever the loss, for a training that augments has a larger one. Those of
-    a classifier whose deviation is half of that of each look at the training or less, and which have a hundredth of
-    their numbers at each end of a range that is half as wide, are not pictures of less contrast, but divided by less: a
-    loss a tenth above the training's is enough, for one that mixes examples or smooths labels is larger. The step
-    is that of the first evaluation from which on inputs are such, whatever its loss. A hundred times as large, as bytes
-    beside shares of 255 are, or as small, is said whatever the loss: a normalisation within the model may take it out
-    again. Where the loss is of classes or of pairs, the training's inputs are normalised, and the evaluation's lie
-    outside of all looks at them in both, their mean by a quarter of a deviation and their deviation by a factor of
-    1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2 together, or 1.2 of pictures,
-    the loss needs not be worse, nor known, unless the configuration names another domain. Where their red and blue are
-    the training's exchanged (`evaluation_pictures`), that is the first cause.
+    whose normalisation is left out, or both are outside of all looks at the training's, by half a deviation and a
+    factor of 1.5, while the configuration names no other domain; and the evaluation's loss is half as large again as
+    the training's. Where the training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a
+    deviation and a factor of 1.5 are enough, and with a whole deviation a loss larger by a fifth; but not a third of a
+    deviation alone, as of series that are higher in the time that is held out; with a deviation of 0.75 to 1.25, as
+    where some numbers are padding, it takes a third of a deviation and a factor of 1.22. Pictures of one normalisation
+    have the same black: where the least number of the training's is the same in eight looks or more, to a fiftieth of
+    their range, the evaluation's is lower by a twentieth of it, and their mean is a third of a deviation away, other
+    numbers were subtracted, or divided by. So they were where one of two or three channels of pictures lies above all
+    looks at the training's and another one below, by a third of its deviation each and by a whole one in all, which the
+    mean of all numbers hides. Evaluations whose inputs have a mean below 0 and 2.5 times the deviation are normalised
+    twice: it is enough that their loss is not better than the training's. Where theirs are about normal, and the
+    training's lie a deviation or more below them, those of the training are. Where the training's own inputs change (by
+    more than a fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to
+    say, unless the evaluation's are further from all of them, in mean and deviation, than these are from each other;
+    where the configuration names a curriculum, it is an info finding. Pictures that are normalised in the training and
+    differ by half a deviation and a factor of 1.22 in the evaluation are said whatever the loss, for a training that
+    augments has a larger one. Those of a classifier whose deviation is half of that of each look at the training or
+    less, and which have a hundredth of their numbers at each end of a range that is half as wide, are not pictures of
+    less contrast, but divided by less: a loss a tenth above the training's is enough, for one that mixes examples or
+    smooths labels is larger. The step is that of the first evaluation from which on inputs are such, whatever its loss.
+    A hundred times as large, as bytes beside shares of 255 are, or as small, is said whatever the loss: a normalisation
+    within the model may take it out again. So it is where the evaluation's inputs are normalised, and those of the
+    training lie a whole deviation away, which is four times as large, or a quarter: a model that answers each input
+    alike has one loss for both. Where the loss is of classes or of pairs, the training's inputs are normalised, and the
+    evaluation's lie outside of all looks at them in both, their mean by a quarter of a deviation and their deviation by
+    a factor of 1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2 together, or 1.2 of
+    pictures, the loss needs not be worse, nor known, unless the configuration names another domain. Where their red and
+    blue are the training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -299,9 +302,18 @@ class EvaluationInputs(Rule):
         usually = usual(history.channel("model/input_std"), *place)
         if min(deviation, usually) > 0 and abs(math.log(deviation / usually)) >= math.log(self.at["far"]):
             return True  # a normalisation within the model may take it out again
+        if deviation > 0 and self._alone_normal(history, deviation, place):
+            return True  # a model that answers both with a constant has one loss
         if self._of_pictures(history, deviation, place) or beyond_doubt(history, deviation, place, self.at):
             return True  # a training that augments has a larger loss than an evaluation has
         return 0 < worse * ours < theirs < math.inf
+
+    def _alone_normal(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
+        """Whether the evaluation's inputs are normalised, and those of the training far from that in both."""
+        mean, scale = (usual(history.channel(f"model/input_{name}"), *place) for name in ("mean", "std"))
+        here = known(history.channel("model/eval_input_mean"), *place)
+        near = abs(here) <= self.at["near_mean"] and abs(math.log(deviation)) <= math.log(self.at["near_scale"])
+        return near and abs(mean - here) >= scale > 0 and abs(math.log(scale / deviation)) >= math.log(self.at["scale"])
 
     def _of_pictures(self, history: RunHistory, deviation: float, place: tuple[int, int, int]) -> bool:
         """Whether inputs are pictures, normalised in the training, and the evaluation's differ in mean and scale."""
@@ -395,6 +407,8 @@ def _other_scale(
     about = abs(mean) <= limits["normal"] and abs(scale - 1) <= limits["about"]  # some numbers are padding, or a count
     both = away > limits["near_mean"] * scale and deviation > 0 and abs(math.log(deviation / scale)) >= limits["apart"]
     if about and both:
+        return True
+    if beyond_all(history, deviation, whole, place, limits) and not elsewhere(history):
         return True
     return bool(away > most * scale or not scale / times < deviation < times * scale)
 

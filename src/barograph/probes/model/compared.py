@@ -153,6 +153,9 @@ class ComparedAnswers:
             rows = torch.stack([figures(self._tables[kind], kind[1]) for kind in some], 1)
             current.put("compared", tuple(str(int(kind[0])) for kind in some), rows)
             mixed = [renamed(self._mixed[kind]) for kind in some if kind in self._mixed]
+            asked = [self._mixed[kind].sum(1)[: kind[1]] for kind in some if kind in self._mixed and kind[1]]
+            if len(asked) == 1:
+                current.put("asked_classes", ("",), asked[0])
             if mixed:
                 current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
                             torch.stack(mixed, 1))  # fmt: skip

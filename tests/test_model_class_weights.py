@@ -80,6 +80,31 @@ def test_classes_that_a_sampler_has_made_even_say_nothing() -> None:
     assert not said(1 / SHARES, np.full(5, 0.2))
 
 
+def doubled(weights: Any, drawn: Any, asked: Any) -> list[float]:
+    """What is said of weights beside an evaluation's classes, of which a batch is of `drawn` shares."""
+    dice, seen, found = np.random.default_rng(5), ClassCounts(), []
+    for at in range(40):
+        counts = np.bincount(dice.choice(len(drawn), 32, p=drawn), minlength=len(drawn)).astype(float)
+        numbers = {"classes": ((), np.stack([counts, counts * weights / (counts @ weights)]))}
+        if at == 12 and asked is not None:
+            numbers["asked_classes"] = ((), np.round(asked)[None])
+        found += (
+            [fields["class_weights_doubled"]] if "class_weights_doubled" in (fields := seen.fields_of(numbers)) else []
+        )
+    return found
+
+
+@pytest.mark.parametrize("of", [root, whole])
+def test_weights_for_what_a_sampler_has_made_even_are_told_by_an_evaluation(of: Callable[[Any], Any]) -> None:
+    even = np.full(5, 0.2)
+    assert set(doubled(of(SHARES), even, 200 * SHARES)) == {1.0} and len(doubled(of(SHARES), even, 200 * SHARES)) == 28
+    assert set(doubled(of(SHARES), SHARES, 400 * SHARES)) == {0.0}  # of what they make up for themselves
+    assert set(doubled(of(SHARES), even, 200 * even)) == {0.0}  # the evaluation is even, too
+    assert set(doubled(of(SHARES), even, 200 * SHARES[::-1])) == {0.0}  # as dear as their mistakes are
+    assert not doubled(np.ones(5), even, 200 * SHARES)
+    assert not doubled(of(SHARES), even, None) and not doubled(of(SHARES), even, 40 * SHARES)
+
+
 @pytest.mark.parametrize(("power", "summed", "told"), [(0.0, False, 0.0), (0.0, True, 0.0), (0.5, False, 0.5)])
 def test_batches_of_other_sizes_and_classes_give_no_class_another_weight(
     power: float, summed: bool, told: float

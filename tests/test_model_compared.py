@@ -132,6 +132,13 @@ def test_classes_are_renamed_where_each_has_another_ones_answer() -> None:
     assert count([(0, 1), (0, 0), (1, 0), (1, 1)]) == [2, 0]
 
 
+def test_the_share_of_right_answers_is_a_mean_over_classes() -> None:
+    target = torch.tensor([0] * 90 + [1] * 8 + [2] * 8 + [3] * 7)  # of the last one there are too few
+    answers = torch.where(target == 0, 1, target)
+    found = dict(zip(compared.RENAMED, compared.renamed(compared.named(answers, target, target >= 0)), strict=True))
+    assert float(found["recall"]) == pytest.approx(2 / 3) and found["named"] == 3
+
+
 class Towers(nn.Module):
     """Two towers, whose vectors an evaluation gathers."""
 

@@ -145,8 +145,9 @@ def trained(folder: Path, evaluate: Callable[[Towers, Any], Any], watched: bool 
 )
 def test_a_part_that_is_asked_alone_is_seen(tmp_path: Path, name: str, evaluate: Any, told: bool) -> None:
     run, _ = trained(tmp_path, evaluate)
-    findings = diagnose(barograph.StoredRun(run.dir))["findings"]
-    assert [one["step"] for one in findings if one["rule"] == "evaluation_inputs"] == [20] * told
+    stored = barograph.StoredRun(run.dir)
+    assert [one["step"] for one in diagnose(stored)["findings"] if one["rule"] == "evaluation_inputs"] == [20] * told
+    assert ("model/parts_without_gradients" in stored.names()) == (name != "a part behind")
 
 
 def test_parts_that_each_step_asks_say_nothing_and_no_hook_is_left(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_curves import found, warned
 
-from barograph.doctor.rules.evaluation.accuracy import RULES
+from barograph.doctor.rules.evaluation.accuracy import RULES, AccuracySummed
 
 AT = np.arange(60)
 
@@ -86,3 +86,29 @@ def test_what_is_no_score_of_an_evaluation_is_left_alone(name: str) -> None:
 
 def test_a_signal_to_noise_ratio_that_falls_by_little_is_left_alone() -> None:
     assert not look(30 + np.where(AT >= 40, 0.2, risen(noise=0.002)), name="psnr")
+
+
+@pytest.mark.parametrize("pieces", [(), (20, 41), (61,)])
+@pytest.mark.parametrize(
+    ("times", "right", "ranks", "cause"),
+    [
+        (2.0, 0.8, 2, "of 2 ranks"),
+        (3.0, 0.8, 2, "of batches, or ranks"),
+        (1.0, 0.8, 2, ""),
+        (2.5, 0.8, 2, ""),
+        (100.0, 0.8, 2, ""),  # in percent
+        (100.0, 0.02, 2, ""),
+        (2.0, 0.4, 2, ""),  # it may be of other rows
+        (2.0, [0.8, 0.8, 0.8, 0.4], 2, "of 2 ranks"),
+        (2.0, [0.8, 0.4, 0.8, 0.4], 2, ""),
+    ],
+)
+def test_an_accuracy_above_1_is_a_sum_of_shares(
+    times: float, right: float | list[float], ranks: int, cause: str, pieces: tuple[int, ...]
+) -> None:
+    at, own = np.array([20, 40, 60, 80]), np.broadcast_to(np.array(right), 4)
+    series = {"eval/accuracy": (at, times * own + 0.01), "model/compared_own": (at + 1, own),
+              "model/compared_rows": (at + 1, np.full(4, 200.0))}  # fmt: skip
+    told = [one for one in found([AccuracySummed()], series, pieces, world_size=ranks)]
+    assert [(one.step, one.severity) for one in told] == [(21, "warning")] * bool(cause)
+    assert all(cause in one.causes[0] for one in told)

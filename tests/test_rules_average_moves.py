@@ -13,6 +13,7 @@ from rule_columns import findings, only
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.evaluation.average_moves import AverageBegun, AverageLate, AverageSlow
+from barograph.doctor.rules.evaluation.averages import AverageBehind
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -322,3 +323,25 @@ def test_an_average_that_waits_and_goes_on_from_weights_as_they_were_made_is_tol
         made[f"model/evaluated_begun_{name}"] = LOOKS[:1], numpy.array([value])
     found = only(findings([AverageBegun()], made, cuts=cuts), "average_begun")
     assert [one.severity for one in found] == ["warning"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("kept", "part", "told"),
+    [
+        (0.99**50, False, False),  # of a hundred steps, and the training had that loss four hundred before
+        (0.999**50, False, True),  # of a thousand
+        (-1.0, False, True),  # it moves otherwise
+        (-1.0, True, False),  # the trained model's own parts are evaluated
+    ],
+)
+def test_an_average_of_few_steps_and_parts_of_the_model_itself_are_not_behind(
+    kept: float, part: bool, told: bool, cuts: tuple[int, ...]
+) -> None:
+    rows = columns(50.0, kept)
+    if part:
+        rows = {name: one for name, one in rows.items() if "evaluated" not in name}
+        rows["model/parts_without_gradients"] = LOOKS[:1], numpy.ones(1)
+    steps = numpy.arange(501)
+    rows |= {"train/loss": 1.0 + 2.0 * numpy.exp(-steps / 40), "val/loss": (LOOKS - 1, 2.4 - LOOKS / 5000)}
+    assert bool(only(findings([AverageBehind()], rows, cuts=cuts), "average_behind")) == told

@@ -301,6 +301,17 @@ def test_weights_that_go_with_frequency_are_inverted(power: float, says: bool) -
     assert ("class_weights" in found) == says
 
 
+@pytest.mark.parametrize(("doubled", "targets", "says"), [(1.0, 32.0, True), (0.0, 32.0, False), (1.0, 4.0, False)])
+def test_classes_that_are_made_up_for_twice_are_told(doubled: float, targets: float, says: bool) -> None:
+    looks = np.arange(0, ROWS, 10)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weights_doubled": (looks, np.full(40, doubled)),
+        "model/class_targets": (looks, targets * np.arange(1, 41)),
+    })  # fmt: skip
+    assert ("classes_twice" in found) == says
+
+
 @pytest.mark.parametrize(("batches", "inverted", "says"), [(11, 1.0, True), (10, 1.0, False), (14, 0.0, False)])
 def test_weights_that_are_the_counts_show_in_fewer_targets(batches: int, inverted: float, says: bool) -> None:
     looks = np.arange(0, 10 * batches, 10)

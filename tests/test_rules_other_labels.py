@@ -46,6 +46,26 @@ def test_labels_are_others_where_the_answers_are_learnt_and_all_wrong_in_evaluat
     assert ("other_labels" in warned(columns, rows)) == says
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("recall", "named", "says"),
+    [(0.55, 4.0, False), (0.26, 3.0, False), (0.24, 4.0, True), (0.55, 2.0, True), (math.nan, math.nan, True)],
+)
+def test_labels_are_the_training_s_where_most_classes_are_told_apart(
+    recall: float, named: float, says: bool, rows: int
+) -> None:
+    dice, steps = np.random.default_rng(4), STEP[::40]
+    columns = {
+        "train_loss": every(1.0 + 0.7 * np.exp(-STEP / 30) + 0.02 * dice.normal(size=ROWS)),
+        "val_loss": (steps, 3.0 + 0.1 * dice.normal(size=10)), "val_top1": (steps, np.full(10, 0.05)),
+        "train_top1": every(0.8 - 0.5 * np.exp(-STEP / 30)), **of_graph(output_width=6.0),
+    }  # fmt: skip
+    for name, value in (("recall", recall), ("named", named)):
+        if value == value:
+            columns[f"model/compared_{name}"] = steps, np.full(10, value)
+    assert ("other_labels" in warned(columns, rows)) == says
+
+
 @pytest.mark.parametrize(
     ("evaluation", "again", "says"),
     [

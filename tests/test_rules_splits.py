@@ -136,6 +136,22 @@ def test_few_rows_of_an_evaluation_that_were_trained_on_inform(share: float, sev
     assert told == ([severity] if severity else [])
 
 
+@pytest.mark.parametrize("cuts", [(), (100, 300)])
+@pytest.mark.parametrize(
+    ("shares", "rows", "told"),
+    [([0.3], 128.0, True), ([0.2], 128.0, False), ([0.3], 32.0, False), ([0.3, 0.0], 128.0, False)],
+)
+def test_the_only_evaluation_of_a_run_is_enough_where_many_of_its_rows_were_trained_on(
+    shares: list[float], rows: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    at = EVALUATIONS[: len(shares)]
+    columns = {"val_loss": (at, np.full(len(at), 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": shares, "evaluated_rows": rows, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (at + 1, np.zeros(len(at)) + value) for name, value in figures.items()}
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
+    assert [one.severity for one in findings([EvaluationExamples()], columns, cuts=cuts).values()] == ["warning"] * told
+
+
 @pytest.mark.parametrize(
     ("again", "later", "severity"),
     [(0.0, 0.0, "warning"), (0.0, 0.9, "warning"), (0.04, 0.04, "info"), (0.004, 0.004, "warning")],

@@ -286,3 +286,18 @@ def test_a_still_network_that_is_asked_is_no_average_where_a_preference_is_learn
     series |= {f"model/{name}": (steps[:1] - 2, np.array([value])) for name, value in figures.items()}
     series |= {"val/loss": (steps - 1, np.linspace(1, 0.5, len(steps))), "model/passes": (steps, np.ones(len(steps)))}
     assert bool(rule_curves.found([AverageWrong()], series)) is told
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 2), (2,)])
+@pytest.mark.parametrize(("unset", "step"), [(1.0, 61), (0.0, 81), (-1.0, 81)])
+def test_statistics_that_nothing_was_gathered_in_are_no_average_s_after_two_evaluations(
+    unset: float, step: int, pieces: tuple[int, ...]
+) -> None:
+    steps = np.arange(1, 5) * 20 + 1
+    figures = {"apart": 0.1, "share": 1.0, "alike": 0.0, "newest": -1.0, "whose": 2.0, "statistics": 1.0,
+               "moved": 0.5, "changed": 0.4, "unset": unset}  # fmt: skip
+    series = {f"model/evaluated_{name}": (steps, np.full(4, value)) for name, value in figures.items()}
+    series["model/evaluated_statistics"][1][0] = -1.0
+    series["val/loss"] = steps - 1, np.linspace(1, 0.5, 4)
+    (one,) = rule_curves.found([AverageWrong()], series, pieces)
+    assert one.step == step and one.causes[0].startswith("buffers not averaged")

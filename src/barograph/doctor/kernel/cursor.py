@@ -82,9 +82,10 @@ def evaluations_of(history: RunHistory) -> Channel | None:
 
 
 def other_model(history: RunHistory, time: int) -> bool:
-    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself."""
-    itself = history.channel("model/passes_without_gradients")
-    return not came_by(itself, time) and has_told_of_evaluations(history, time)
+    """Whether, as far as the watch had told by that time, the model that is trained was never evaluated itself, nor a
+    part of it."""
+    itself = (history.channel(f"model/{name}_without_gradients") for name in ("passes", "parts"))
+    return not any(came_by(one, time) for one in itself) and has_told_of_evaluations(history, time)
 
 
 def has_told_of_evaluations(history: RunHistory, time: int) -> bool:

@@ -3,9 +3,9 @@
 In:   counts of some rows by class and their weights in the loss, from steps that a watch looks at; where a row has many
       places with a target each, as of taggers and segmentation, of more places than the other looks take.
 Out:  figures for the `model` record: targets that were looked at, classes that were never one, the share of a batch
-      whose classes were in the first batches, whether frequent classes have larger weights than rare ones, and
-      whether weights that make up for rare classes are those of others. Of places, which are alike within a row, only
-      the first and the fourth.
+      whose classes were in the first batches, whether frequent classes have larger weights than rare ones, whether
+      weights that make up for rare classes are those of others, and whether examples are drawn for that already. Of
+      places, which are alike within a row, only the first and the fourth.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _APART = 3.0  # times the least weight: the largest
 _STEADY = 0.02  # of a class's weight beside another's, from look to look
 _POWERS = (1.0, 0.5)  # of a frequency, that weights make up for
 _EXACT = 0.03  # of a weight, beside what chance gives of a frequency
+_ASKED = 64  # rows of an evaluation, from which on it says how frequent classes are
 _INVERTED = 0.9  # correlation of the logarithms of weights and frequencies: these are the wrong way round
 _FITS, _FAR = 2.5, 20.0  # times what chance gives, at most and at least
 
@@ -110,9 +111,12 @@ class ClassCounts:
         self._beside: Any = None  # each class's weight beside that of the most frequent one, where a batch had both
         self._most = -1
         self._looks, self._first = 0, numpy.zeros(0, bool)
+        self._asked: Any = None  # rows of each class in an evaluation
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
+        if "asked_classes" in numbers:
+            self._asked = numpy.ravel(numbers["asked_classes"][1])
         known = (name for name in _FAMILIES if name in numbers and numpy.isfinite(numbers[name][1]).all())
         family = next(known, None)
         if family is None:
@@ -141,6 +145,8 @@ class ClassCounts:
                 found["class_weights_elsewhere"] = elsewhere
             if (inverted := _by_frequency(self._targets, self._beside)) is not None:
                 found["class_weights_inverted"] = float(inverted)
+            if (doubled := _doubled(self._targets, self._beside, self._asked)) is not None:
+                found["class_weights_doubled"] = float(doubled)
         slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
         slope = None if None in slopes else min((one for one in slopes if one is not None), key=abs)
         return found if slope is None else found | {"class_weight_slope": slope}
@@ -182,6 +188,17 @@ def _by_frequency(counts: Any, weights: Any) -> bool | None:
     if not _say_enough(counts, weights):
         return None
     return any(_off(weights, counts, -power) <= _FITS for power in _POWERS)
+
+
+def _doubled(counts: Any, weights: Any, asked: Any) -> bool | None:
+    """Whether targets are drawn from all classes alike, and the weights make up for how rare classes are in an
+    evaluation, to what chance leaves open; None where there are too few to say."""
+    if asked is None or asked.shape != counts.shape or not (asked.sum() >= _ASKED and (asked > 0).all()):
+        return None
+    if not _say_enough(counts, weights):
+        return None
+    even = counts.max() < _UNEQUAL * counts.min() and asked.max() >= _APART * asked.min()
+    return bool(even and any(_off(weights, asked, power) <= _FITS for power in _POWERS))
 
 
 def _say_enough(counts: Any, weights: Any) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-RENAMED = ("named", "renamed", "class", "answer")
+RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
 _BEGINS = ("from", "after", "first")
@@ -153,6 +153,9 @@ class ComparedAnswers:
             rows = torch.stack([figures(self._tables[kind], kind[1]) for kind in some], 1)
             current.put("compared", tuple(str(int(kind[0])) for kind in some), rows)
             mixed = [renamed(self._mixed[kind]) for kind in some if kind in self._mixed]
+            asked = [self._mixed[kind].sum(1)[: kind[1]] for kind in some if kind in self._mixed and kind[1]]
+            if len(asked) == 1:
+                current.put("asked_classes", ("",), asked[0])
             if mixed:
                 current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
                             torch.stack(mixed, 1))  # fmt: skip
@@ -195,7 +198,8 @@ def named(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
 def renamed(counts: Tensor) -> Tensor:
     """`RENAMED` of such counts: how many classes have rows enough; how many of these have the answer of another class
     in most of their rows, and hardly their own, where no two have the same and each of these others is such a class
-    itself or that of no row at all; the first one, and its answer."""
+    itself or that of no row at all; the first one, and its answer; the mean over the classes of the share of their rows
+    that is right."""
     import torch
 
     rows, own = counts.sum(1), counts.diagonal()
@@ -207,7 +211,9 @@ def renamed(counts: Tensor) -> Tensor:
     moved = moved & free
     moved = moved & (moved[top] | (rows[top] == 0))
     first = moved.long().argmax(0, keepdim=True)
-    return torch.cat([enough.sum().view(1), moved.sum().view(1), first, top[first]]).to(rows.dtype)
+    recall = ((own / rows.clamp_min(1)) * enough).sum() / enough.sum().clamp_min(1)
+    counted = torch.cat([enough.sum().view(1), moved.sum().view(1), first, top[first]]).to(rows.dtype)
+    return torch.cat([counted, recall.view(1)])
 
 
 def figures(counts: Tensor, width: int) -> Tensor:

@@ -32,11 +32,14 @@ class GivenInputs:
         self._inputs, self._of_parts, self._sides = Inputs(), Inputs(), SideInputs()
         self._columns, self._openings = InputColumns(), Openings()
         self._parts: EnteredParts | None = None
+        self._asked: Callable[[], None] | None = None
         self._first: int | None = None  # place of the first input of floating point numbers, in the training
         self._whole = False  # whether the model, or a copy of it, was called in this evaluation
 
-    def follow(self, model: Any, inside: Callable[[], bool]) -> None:
-        """Parts of this model may be called alone. inside: whether a call of the model is running."""
+    def follow(self, model: Any, inside: Callable[[], bool], asked: Callable[[], None] | None = None) -> None:
+        """Parts of this model may be called alone. inside: whether a call of the model is running. asked: is called
+        when an evaluation calls one."""
+        self._asked = asked
         self._parts = EnteredParts(model, inside, self._of_part)
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
@@ -59,6 +62,8 @@ class GivenInputs:
 
     def _of_part(self, place: int, tensor: Tensor) -> None:
         """What an evaluation gives a part in the place of one of the model's inputs."""
+        if self._asked is not None:
+            self._asked()
         if self._whole:
             return
         if place == self._first:

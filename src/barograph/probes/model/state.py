@@ -136,7 +136,7 @@ class ModelState:
         if not compiled:
             self._parts = CalledParts(self._inner, self._sentinel.ask)
             self._answers.listen(self._inner, lambda: self._within)
-            self._output.inputs.follow(self._inner, lambda: self._within)
+            self._output.inputs.follow(self._inner, lambda: self._within, self._part_asked)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
             self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
 
@@ -292,6 +292,10 @@ class ModelState:
                     if small and tensor.is_floating_point() and len(self._inputs) < _MOST_INPUTS:
                         with torch.no_grad():
                             self._inputs.append(torch.linalg.vector_norm(local(tensor.detach()), float("inf")))
+
+    def _part_asked(self) -> None:
+        """An evaluation calls a part of the model alone."""
+        self._passes["parts_without_gradients"] = 1.0
 
     def _is_acting(self) -> bool:
         """A pass without gradients: whether it is one of too many that each step has, as of a policy that acts."""

@@ -1,8 +1,9 @@
-"""Losses of a special make that can't be meant so, as their graph shows them: alignments and divergences.
+"""Losses of a special make that can't be meant so, as their graph or their weights show them: alignments and
+divergences, classes that are made up for twice.
 
 In:   figures of the watch, which reads lengths and functions from autograd's graph of the loss.
 Out:  findings of `Alignment`, `AlignmentLengths`, `AlignmentBelowZero`, `DivergenceInput`, `Attraction`, `MarginKept`,
-      `TrainedTarget`, `FocalOfMean`, `PairsAcross`.
+      `TrainedTarget`, `FocalOfMean`, `PairsAcross`, `ClassesTwice`.
 """
 
 from __future__ import annotations
@@ -412,7 +413,43 @@ class PairsAcross(GraphRule):
             )  # fmt: skip
 
 
+class ClassesTwice(WatchRule):
+    """Rare classes are made up for twice: by how examples are drawn, and by weights in the loss.
+
+    The targets of the training are of all classes alike, none twice as often as another one; an evaluation's are not.
+    And the weights that classes have in the loss, four or more of them, are one over their frequencies in the
+    evaluation, or over the roots of these, to what chance leaves open (`model/class_weights_doubled`), in five looks in
+    a row, and 200 targets of the training have been looked at. A class that is rare where it counts then counts more
+    than a frequent one by as much as it is rarer.
+
+    What to do: draw examples by class, or weigh the loss; not both.
+    """
+
+    name, family, kind, severity = "classes_twice", "data", "config", "warning"
+    proves = "training"
+    series = "model/class_weights_doubled"
+    needs = ("=model/class_weights_doubled", "=model/class_targets")
+    least = 5
+    about = "Rare classes are drawn more often, and have larger weights as well."
+    thresholds: ClassVar = {
+        "looks": (5.0, "in a row; ours"),
+        "targets": (200.0, "that were looked at; ours"),
+    }
+    causes = ("rare classes made up for twice: a sampler draws all classes alike, and the loss weighs rare ones more",)
+    remedies = ("leave out the weights of the loss, or draw examples as they come (`shuffle=True`, no sampler)",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        enough = watched(history, "class_targets", place) >= self.at["targets"]
+        if self.lasts(value == 1 and enough, place, self.at["looks"]):
+            yield self.finding(
+                0, "The training's targets are of all classes alike, and the loss weighs classes by how rare they are "
+                "in the evaluation: rare ones are made up for twice.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
 RULES = (
+    ClassesTwice,
     PairsAcross,
     Alignment,
     AlignmentLengths,

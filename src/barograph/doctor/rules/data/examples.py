@@ -285,9 +285,10 @@ class EvaluationExamples(WatchRule):
     looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
     evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. So is as
     many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks, and
-    one more: fewer than four deviations more. Rows of all passes of a step count, as of its micro-batches. Where the
-    training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
-    chance, there is no finding; nor where a policy is trained on what it generated.
+    one more: fewer than four deviations more. Of a run that is over, with one evaluation alone that was seen, a quarter
+    is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training has
+    fewer than three batches of different rows, as of a graph that is one input, or rows are alike by chance, there is
+    no finding; nor where a policy is trained on what it generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -296,13 +297,14 @@ class EvaluationExamples(WatchRule):
     proves = "evaluation"
     series = "model/evaluated_trained"
     needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy|evaluation")
-    least = 2
+    least = 1
     about = "Evaluations are given examples of the training."
     thresholds: ClassVar = {
         "share": (0.125, "of an evaluation's rows that were looked at; ours"),
         "some": (0.05, "of them, which inform; ours"),
         "rows": (4.0, "ours"),
         "evaluations": (2.0, "in a row; ours"),
+        "single": (64.0, "rows that were looked at of an evaluation that is the only one; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "again": (0.25, "of a batch that had come before: the training begins to repeat its examples; ours"),
         "spreads": (4.0, "more than by chance; ours"),
@@ -312,25 +314,37 @@ class EvaluationExamples(WatchRule):
     remedies = ("split before anything is drawn, and by what belongs together: documents, persons, scenes",)
 
     def begin(self) -> None:
-        self._some = 0
+        self._some = self._count = 0
+        self._single: tuple[float, Place] | None = None  # of a launch's first evaluation, with copies enough
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from super().examine(history)
+        if history.facts.get("finished") and self._segment >= 0 and self._count == 1 and self._single is not None:
+            value, place = self._single
+            if self.first(place[2]):
+                yield self._say(history, value, place, place[0], True)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         rows = watched(history, "evaluated_rows", place)
         batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
         some = value * rows >= self.at["rows"] and value >= self.at["some"] and batches >= self.at["batches"]
         some = some and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
-        self._some = self._some + 1 if some else 0
+        self._some, self._count = self._some + 1 if some else 0, self._count + 1
         mean = rows * self._chance(history, place) if some else 0.0
         beyond = value >= self.at["most"] or value * rows >= mean + self.at["spreads"] * math.sqrt(mean + 1)
+        single = some and value >= self.at["most"] and rows >= self.at["single"]
+        self._single = (value, place) if single and self._count == 1 else self._single
         many = self.lasts(some and beyond and value >= self.at["share"], place, self.at["evaluations"])
         if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
-            yield self.finding(
-                self._row[0][0] if many else place[0],
-                f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
-                "before.",
-                severity=self.severity if many else "info", key="" if many else "some", found=place[0],
-                segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
-            )  # fmt: skip
+            yield self._say(history, value, place, self._row[0][0] if many else place[0], many)
+
+    def _say(self, history: RunHistory, value: float, place: Place, step: int, many: bool) -> Finding:
+        rows = watched(history, "evaluated_rows", place)
+        return self.finding(
+            step, f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
+            "before.", severity=self.severity if many else "info", key="" if many else "some", found=place[0],
+            segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
+        )  # fmt: skip
 
     def _chance(self, history: RunHistory, place: Place) -> float:
         """The share of an evaluation's rows that came in the training by chance, as new ones of its own had before: of

@@ -42,6 +42,10 @@ class OtherLabels(WatchRule):
     Where the evaluation's inputs are of another scale, one class is three quarters of a batch's targets, or a batch's
     inputs were a hundred times as large as usual, the labels are not to blame, and there is no finding; nor is there
     one where each step has the same few hundred tuples of numbers: a model that knows them by heart is sure, and wrong.
+    Where the watch sees an evaluation's answers, and the rows of three classes or more are right half as often again
+    as by a guess, in the mean over these classes, the labels are those of the training: most of the evaluation is of
+    one class, and that is rarely the answer.
+
     Where a part of the model, other than torch's layers, has two buffers of 0 and 1 after twenty steps
     (`model/unset_buffers`), as a running mean and deviation that nothing moved, these are the first cause.
 
@@ -58,6 +62,8 @@ class OtherLabels(WatchRule):
         "before": (2.0, "times a guess's, of an evaluation before; ours"),
         "near": (1.25, "of a guess's, of five classes or more; ours"),
         "pairs": (5.0, "times a guess's, of pairs; ours"),
+        "recall": (1.5, "times a guess's, in the mean over classes; ours"),
+        "several": (3.0, "classes, that have rows enough in an evaluation; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "worse": (1.2, "of the loss of a guess; ours"),
         "evaluations": (2.0, "in a row; ours"),
@@ -93,6 +99,7 @@ class OtherLabels(WatchRule):
         differs = differs and not usual(history.channel("model/top_target_share"), *place) >= self.at["one"]
         differs = differs and not others_scale(history, place)
         differs = differs and not by_heart(history, place)
+        differs = differs and not self._tells_apart(history, place, width)
         outlier = history.channel("model/input_outlier")  # batch norm's statistics are theirs
         differs = differs and not known(outlier, *place) > 0
         differs, self._theirs = differs and theirs != self._theirs, theirs  # one that never changes is of other weights
@@ -110,6 +117,12 @@ class OtherLabels(WatchRule):
                 causes=[*([_AVERAGE] if other_model(history, place[1]) else []), *_never_moved(history, place),
                         *self.causes],
             )  # fmt: skip
+
+    def _tells_apart(self, history: RunHistory, place: Place, width: float) -> bool:
+        """Whether the rows of the evaluation's classes are right more often than by a guess, in the mean over
+        classes: its labels are those of the training, and one class that is frequent there is rarely the answer."""
+        several = watched(history, "compared_named", place) >= self.at["several"]
+        return several and watched(history, "compared_recall", place) * width >= self.at["recall"]
 
     def _answers(self, history: RunHistory, place: Place) -> float:
         """The share of the training's examples that are right of late, NaN if that is not logged."""

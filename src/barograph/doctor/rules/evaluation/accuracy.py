@@ -1,21 +1,24 @@
 """Accuracies and scores that are lost again, also where no loss tells.
 
-In:   the accuracies of the training and of the evaluation; where there are none, a score.
-Out:  findings of `AccuracyCollapse`.
+In:   the accuracies of the training and of the evaluation; where there are none, a score. What the watch has seen of an
+      evaluation's answers.
+Out:  findings of `AccuracyCollapse`, `AccuracySummed`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.roles import plays
 from barograph.doctor.kernel.blocks import SteppedCourse
-from barograph.doctor.kernel.cursor import RowCursor
+from barograph.doctor.kernel.cursor import RowCursor, known
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -124,4 +127,55 @@ def _score(history: RunHistory) -> Channel | None:
     return history.role("score") if history.role("eval_loss") is None else None
 
 
-RULES = (AccuracyCollapse,)
+class AccuracySummed(WatchRule):
+    """The evaluation's accuracy is above 1, and several times the share of answers that are right.
+
+    The watch sees which of an evaluation's answers are their target (`model/compared_own`). The logged accuracy is
+    above 1, and 2 to 8 times that share, a whole number to what chance leaves open, the same in two evaluations in a
+    row: shares of ranks, or of batches, are added, and not divided by their number. One in percent is 100 times it.
+
+    What to do: add the hits and the examples of all ranks, or batches, and divide the one by the other.
+    """
+
+    name, family, kind, severity = "accuracy_summed", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/compared_own"
+    needs = ("=model/compared_own", "eval_accuracy")
+    least = 2
+    about = "The evaluation's accuracy is a sum of shares, above 1."
+    thresholds: ClassVar = {
+        "share": (0.1, "of the answers that are right, at least; ours"),
+        "most": (8.0, "times that share; ours"),
+        "errors": (3.0, "standard errors of that share; ours"),
+        "rounded": (0.01, "of it, beside these; ours"),
+        "evaluations": (2.0, "in a row, with the same number; ours"),
+    }
+    causes = ("accuracy summed: shares are added, and not divided by their number",)
+    remedies = ("add hits and examples of all ranks, or batches, and divide the one by the other",)
+
+    def begin(self) -> None:
+        self._times = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        accuracy, rows = known(history.role("eval_accuracy"), *place), watched(history, "compared_rows", place)
+        times = 0
+        if self.at["share"] <= value <= 1 < accuracy < math.inf and rows > 0:
+            off = self.at["errors"] * math.sqrt((1 - value) / (value * rows)) + self.at["rounded"]
+            nearest = round(accuracy / value)
+            fits = 2 <= nearest <= self.at["most"] and abs(accuracy / value - nearest) <= off * nearest < 0.5
+            times = nearest if fits else 0
+        before, self._times = self._times, times
+        if not before or before != times:
+            self._row = []
+        if self.lasts(times > 0, place, self.at["evaluations"]):
+            ranks = history.facts.get("world_size") == times
+            what = f"of {times} ranks" if ranks else "of batches, or ranks"
+            yield self.finding(
+                self._row[0][0], f"The evaluation's accuracy is {accuracy:.4g}, {times} times the share of its answers "
+                f"that are right ({value:.3g}).", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"accuracy": rounded(accuracy), "right": rounded(value), "times": times, "standing": True},
+                causes=[f"accuracy summed: shares {what} are added, and not divided by their number"],
+            )  # fmt: skip
+
+
+RULES = (AccuracyCollapse, AccuracySummed)

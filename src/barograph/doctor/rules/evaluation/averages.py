@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, other_model
+from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, newest, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -27,6 +27,7 @@ _WITH_AVERAGE = re.compile(
     r"(?=.*(?:(?:^|_)ema(?:_|$)|(?:weight|model|param\w*)_averag|averaged?_(?:weight|model|param)))"
 )
 _LATER = re.compile(r"(?:ema|averag).*(?:start|begin|warm|after|delay|from|burn)|(?:start|warm\w*|burn\w*)_ema")
+_MEMORIES = 3.0  # behind which a twentieth is left of what an average was
 _FINAL = re.compile(r"final|(?:^|_)last(?:_|$)|(?:^|_)test(?:_|$)|also|both")
 
 
@@ -39,7 +40,8 @@ class AverageBehind(Walker):
     first quarter of the steps. Where it is at nine tenths of the training's first loss or above in all evaluations, a
     difference of a twentieth counts as none: these weights are as they were drawn. One that is a fifth above the first
     evaluation says nothing of an average: weights that are behind get no worse by themselves. An average with decay d
-    holds the weights of the last 1 / (1 − d) steps: 10,000 for 0.9999.
+    holds the weights of the last 1 / (1 − d) steps: 10,000 for 0.9999. Where the watch has seen how many steps it holds
+    (`model/evaluated_kept`), and three times as many have passed since the training had that loss, it is not behind.
 
     Losses of two kinds, as `ce` and `bce`, by their names or by what the watch knows, are not compared in size.
 
@@ -109,6 +111,9 @@ class AverageBehind(Walker):
             yield from self._say(history, *self._waits, 1 << 62)
 
     def _say(self, history: RunHistory, point: EvaluationPoint, passed: int, time: int) -> Iterator[Finding]:
+        place = point.step + 1, time, point.segment  # the watch tells of an evaluation at the step behind it
+        if _MEMORIES * _memory(history, place) <= point.step - passed:
+            return
         if not other_model(history, time) or not self.first(point.segment):
             return
         yield self.finding(
@@ -123,6 +128,15 @@ class AverageBehind(Walker):
         )
 
 
+def _memory(history: RunHistory, place: Place) -> float:
+    """How many steps the average holds that was evaluated last, as far as the watch has seen; NaN if it has not."""
+    steps, kept = history.channel("model/evaluated_steps"), watched(history, "evaluated_kept", place)
+    if steps is None or not 0 < kept < 1:
+        return math.nan
+    before, last = newest(steps, *place, 2)
+    return float(last - before) / -math.log(kept)
+
+
 class AverageWrong(WatchRule):
     """An evaluation is made with an average of the weights that is not one.
 
@@ -133,7 +147,8 @@ class AverageWrong(WatchRule):
     of the share s that was missing after t steps, s^(u/t) after u, within 0.03. What is missing is known from those of
     the first step and the newest ones, of which an average that lags has all in all as much as any other. Or they move,
     are others than the trained ones, and the running statistics of the batch norm beside them never move, while the
-    trained model's do, in three evaluations in a row. Or they are the same in three evaluations in a row, to the last
+    trained model's do, in three evaluations in a row, or in two where their means are 0 throughout, as torch makes
+    them. Or they are the same in three evaluations in a row, to the last
     bit, while the trained ones move, and the trained ones are not evaluated themselves: the average is not updated, or
     by less than a number of sixteen bits can hold. Or the configuration says that evaluations are made with the
     average, from the beginning, and all of a whole training, three or more, are made with exactly the trained weights;
@@ -189,7 +204,9 @@ class AverageWrong(WatchRule):
             "raw": value == 0 and seen["whose"] == 1 and seen["moved"] != 0,
         }
         self._rows = {name: self._rows[name] + 1 if held else 0 for name, held in holds.items()}
-        told = (name for name in ("newest", "statistics", "still") if self._rows[name] >= self.at["evaluations"])
+        enough = {name: self.at["evaluations"] for name in holds}
+        enough["statistics"] -= watched(history, "evaluated_unset", place) == 1  # as torch makes them: no average's
+        told = (name for name in ("newest", "statistics", "still") if self._rows[name] >= enough[name])
         key = next(told, "")
         if (zeros or key) and self.first(place[2]):
             yield self._say("zeros" if zeros else key, value, seen, place)

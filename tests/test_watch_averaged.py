@@ -301,3 +301,24 @@ def test_statistics_that_nothing_was_gathered_in_are_no_average_s_after_two_eval
     series["val/loss"] = steps - 1, np.linspace(1, 0.5, 4)
     (one,) = rule_curves.found([AverageWrong()], series, pieces)
     assert one.step == step and one.causes[0].startswith("buffers not averaged")
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 2, 3, 4, 5, 6), (4,)])
+@pytest.mark.parametrize(
+    ("name", "slope", "told"),
+    [
+        ("val/loss_ema", 0.0, True),
+        ("val/fm_loss_ema", 0.0, False),  # of another loss
+        ("val/loss_ema", -0.1, False),
+        ("val/loss_clean", 0.0, False),
+    ],
+)
+def test_a_still_copy_beside_the_trained_model_is_an_average_by_its_name(
+    name: str, slope: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    steps = np.arange(1, 7) * 20
+    still = {"apart": 0.01, "share": 1.0, "alike": 0.0, "newest": -1.0, "whose": 2.0, "moved": 0.1, "changed": 0.0}
+    series = {f"model/evaluated_{name}": (steps + 1, np.full(6, value)) for name, value in still.items()}
+    series |= {"val/loss": (steps, np.linspace(1, 0.5, 6)), name: (steps, 1.5 + slope * np.arange(6))}
+    series["model/passes_without_gradients"] = np.array([20]), np.ones(1)
+    assert bool(rule_curves.found([AverageWrong()], series, pieces)) is told

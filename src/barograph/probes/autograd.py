@@ -1,7 +1,7 @@
 """What a node of autograd's graph keeps for the backward pass, read without ever unpacking it.
 
 In:   nodes of a graph.
-Out:  numbers and sizes that a node keeps, and tensors that nobody has packed.
+Out:  numbers and sizes that a node keeps, and tensors that nobody has packed; what a node is computed from.
 
 Checkpointing, and offloading to the CPU, keep something else in a tensor's place, by hooks. To read such a tensor
 computes a part of the model anew, or copies it; and checkpointing lets each be read once only, so that the backward
@@ -12,8 +12,10 @@ but this module reads what a node saved.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
+_MOST = 5000  # nodes of a graph that are gone through
 _RAW = "_raw_saved_"
 
 
@@ -81,3 +83,20 @@ def is_here(tensor: Any) -> bool:
         return bool(tensor.untyped_storage().nbytes())
     except (NotImplementedError, RuntimeError):  # none of its own, as a sparse one
         return True
+
+
+def nodes_under(node: Any) -> Iterator[Any]:
+    """A node, and those that it is computed from, the first few thousand of them."""
+    waiting, seen = [node], {node}
+    while waiting and len(seen) < _MOST:
+        current = waiting.pop()
+        yield current
+        for following, _ in current.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                waiting.append(following)
+
+
+def comes_from(node: Any, source: Any) -> bool:
+    """Whether a node is another one, or is computed from it."""
+    return any(one is source for one in nodes_under(node))

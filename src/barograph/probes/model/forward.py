@@ -1,9 +1,9 @@
 """What a forward pass does with its tensors that no figure of its layers shows.
 
 In:   the torch functions of one pass, each with its result, as a function mode sees them.
-Out:  how many detached tensors go on, how often a skip connection goes on without gradient, how often attention
-      weights sum to 1 over the queries, whether a table of positions is asked for one place only, whether
-      positions run along the places, and whether attention divides its scores.
+Out:  how many detached tensors go on, how often a skip connection or a layer beside an adapter goes on without
+      gradient, how often attention weights sum to 1 over the queries, whether a table of positions is asked for one
+      place only, whether positions run along the places, and whether attention divides its scores.
 
 A skip is cut where a tensor that was detached is added to one, or joined with one, that was computed from it with
 gradient. What is detached and goes nowhere else (a straight-through estimate, a target, the input of a next step) is
@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from barograph.probes.autograd import comes_from
+from barograph.probes.model.adapted import AdaptedLayers
 from barograph.probes.model.positions import PositionSigns
 from barograph.probes.model.scores import ScoreScale
 
@@ -24,7 +26,6 @@ _PASSED_ON = frozenset(
     {"dropout", "to", "type_as", "float", "half", "bfloat16", "contiguous", "nan_to_num", "masked_fill"}
 )
 _ROW = 8  # places, at least, that are asked for at once
-_MOST = 5000  # nodes of the graph between a tensor and what was computed from it
 
 
 class ForwardSigns:
@@ -38,13 +39,14 @@ class ForwardSigns:
         self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
         self._used: set[int] = set()
         self._across: dict[int, Any] = {}
-        self._scores, self._positions = ScoreScale(), PositionSigns()
+        self._scores, self._positions, self.adapted = ScoreScale(), PositionSigns(), AdaptedLayers()
 
     def saw(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
         """A function was called."""
         name = getattr(function, "__name__", "")
         self._scores.saw(name, arguments, named, result)
         self._positions.saw(name, arguments)
+        self.adapted.saw(name, arguments, result)
         if name == "detach" or (name == "__get__" and _is_data(function)):
             self._cut(arguments[0], result)
         elif (name == "softmax" and _is_across(arguments, named)) or (
@@ -80,7 +82,7 @@ class ForwardSigns:
         if cut and added:
             others = [part.grad_fn for part in parts if getattr(part, "grad_fn", None) is not None]
             self.detached_skips += any(
-                _comes_from(other, self._detached[id(part)][1]) for part in cut for other in others
+                comes_from(other, self._detached[id(part)][1]) for part in cut for other in others
             )
 
     def end(self, keys: Collection[int] = ()) -> dict[str, Any]:
@@ -89,6 +91,7 @@ class ForwardSigns:
 
         self._detached, self._across = {}, {}
         found = {name: getattr(self, name) for name in ("detached", "detached_skips", "softmax_across")}
+        found["detached_layers"] = self.adapted.count
         figures = {name: torch.tensor(float(count)) for name, count in found.items()}
         if self._asked:
             figures["one_place"] = sum((low == high).float() for low, high in self._asked.values())
@@ -109,16 +112,3 @@ def _is_across(arguments: Any, named: Any) -> bool:
     if not isinstance(dim, int) or getattr(scores, "dim", lambda: 0)() not in (3, 4) or scores.shape[-1] < 2:
         return False
     return bool(dim % scores.dim() != scores.dim() - 1)
-
-
-def _comes_from(node: Any, source: Any) -> bool:
-    waiting, seen = [node], {node}
-    while waiting and len(seen) < _MOST:
-        current = waiting.pop()
-        if current is source:
-            return True
-        for following, _ in current.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                waiting.append(following)
-    return False

@@ -1,7 +1,7 @@
 """How the forward pass is put together: skips that are cut, attention over the wrong dimension, layers that never run.
 
 In:   what the watch saw of single passes.
-Out:  findings of `DetachedSkip`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `PositionsElsewhere`,
+Out:  findings of `DetachedSkip`, `DetachedLayer`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `PositionsElsewhere`,
       `MixedViews`, `UnusedParameters`, `InputScale`.
 """
 
@@ -35,6 +35,7 @@ class ForwardRule(Rule):
 
     series: ClassVar[str]
     counted: ClassVar[str]
+    least_count: ClassVar[int] = 1
 
     def reset(self) -> None:
         self._cursor = RowCursor()
@@ -44,7 +45,7 @@ class ForwardRule(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            if count > 0 and self.first(segment):
+            if count >= self.least_count and self.first(segment):
                 yield self.finding(
                     0 if not rows.first + at else step, self.sentence(count), found=step, segment=segment,
                     confidence=0.95, evidence={self.counted: count, "standing": True},
@@ -78,6 +79,39 @@ class DetachedSkip(ForwardRule):
         return (
             f"{count} skip connection{'s hand their inputs' if count > 1 else ' hands its input'} on without gradient: "
             "detached, and added to what was computed from it."
+        )
+
+
+class DetachedLayer(ForwardRule):
+    """A layer beside its adapter is passed on without gradient.
+
+    In a forward pass that the watch followed, what a layer made without gradient was added to what an adapter of low
+    rank, known by the shapes of its two matrices, made of the same input with gradient: the layer's output or its input
+    is detached, or it is computed under `no_grad`. Parameters in front are trained through the adapters alone, by a
+    gradient that is not that of the loss. It is so in two layers or more, behind which parameters are trained; the
+    first layer's input has no gradient to be lost.
+
+    What to do: freeze the layer's own weights by `requires_grad_(False)`, and let the gradient pass through it to its
+    input.
+    """
+
+    name, family, kind, severity = "detached_layer", "model", "frozen", "warning"
+    needs = ("=model/detached_layers",)
+    about = "A layer beside its adapter is cut off from the gradient of its input."
+    causes = ("graph cut: frozen layers beside adapters are detached, or computed under `no_grad`",)
+    remedies = (
+        "freeze the layer by `requires_grad_(False)` alone, without `detach()`, `.data` or `no_grad()` in its forward "
+        "pass: the gradient has to pass through it to the layers before",
+    )
+
+    series = "model/detached_layers"
+    counted = "layers"
+    least_count = 2
+
+    def sentence(self, count: int) -> str:
+        return (
+            f"{count} layers beside their adapters hand on no gradient to their inputs: what lies in front is trained "
+            "through the adapters alone."
         )
 
 
@@ -307,5 +341,6 @@ class InputScale(Rule):
 
 
 RULES = (
-    DetachedSkip, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, MixedViews, UnusedParameters, InputScale,
+    DetachedSkip, DetachedLayer, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, MixedViews, UnusedParameters,
+    InputScale,
 )  # fmt: skip

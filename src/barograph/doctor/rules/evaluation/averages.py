@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, newest, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
+from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, beside_average
 from barograph.doctor.rules.rl.preference import is_preference, margins_of
 
 if TYPE_CHECKING:
@@ -148,12 +148,13 @@ class AverageWrong(WatchRule):
     the first step and the newest ones, of which an average that lags has all in all as much as any other. Or they move,
     are others than the trained ones, and the running statistics of the batch norm beside them never move, while the
     trained model's do, in three evaluations in a row, or in two where their means are 0 throughout, as torch makes
-    them. Or they are the same in three evaluations in a row, to the last
-    bit, while the trained ones move, and the trained ones are not evaluated themselves: the average is not updated, or
-    by less than a number of sixteen bits can hold. Or the configuration says that evaluations are made with the
-    average, from the beginning, and all of a whole training, three or more, are made with exactly the trained weights;
-    a copy of the model was there behind the second step, and none is called. Where there was no copy then, one that was
-    made later may be: nothing is said.
+    them. Or they are the same in three evaluations in a row, to the last bit, while the trained ones move, and the
+    trained ones are not evaluated themselves, or both evaluations are logged, by their names, as `val_loss` and
+    `val_loss_ema`, and the average's loss is the same in all: the average is not updated, or by less than a number of
+    sixteen bits can hold. Or the configuration says that evaluations are made with the average, from the beginning, and
+    all of a whole training, three or more, are made with exactly the trained weights; a copy of the model was there
+    behind the second step, and none is called. Where there was no copy then, one that was made later may be: nothing is
+    said.
 
     What to do: see in the loop where the average is made, updated behind each step, and put into what is evaluated.
     """
@@ -200,7 +201,7 @@ class AverageWrong(WatchRule):
         holds = {
             "newest": self.at["newest"] <= seen["newest"] < 1 - 1e-5 and place[0] > self.at["steps"],
             "statistics": seen["statistics"] == 1 and value > 0 and seen["changed"] > 0,
-            "still": value > 0 and seen["changed"] == 0 and seen["moved"] > 0 and self._alone(history, place),
+            "still": value > 0 and seen["changed"] == 0 and seen["moved"] > 0 and self._is_average(history, place),
             "raw": value == 0 and seen["whose"] == 1 and seen["moved"] != 0,
         }
         self._rows = {name: self._rows[name] + 1 if held else 0 for name, held in holds.items()}
@@ -211,9 +212,14 @@ class AverageWrong(WatchRule):
         if (zeros or key) and self.first(place[2]):
             yield self._say("zeros" if zeros else key, value, seen, place)
 
-    def _alone(self, history: RunHistory, place: Place) -> bool:
-        """Whether a copy alone is evaluated, and not as the reference of a policy or of preferences."""
-        return not has_reference(history, place) and other_model(history, place[1])
+    def _is_average(self, history: RunHistory, place: Place) -> bool:
+        """Whether a copy alone is evaluated, or one whose loss is that of an average by its name, and does not change
+        either; and not as the reference of a policy or of preferences."""
+        if has_reference(history, place):
+            return False
+        both = beside_average(history, place[1])
+        named = len(both) >= self.at["evaluations"] and len({averaged for averaged, _ in both}) == 1
+        return other_model(history, place[1]) or named
 
     def _zeros(self, value: float, seen: dict[str, float], place: Place) -> bool:
         """Whether this is the second evaluation of an average that began at zeros."""

@@ -307,10 +307,10 @@ _TRAINED = frozenset({"raw", "online", "live"})
 _BOTH = 3  # evaluations
 
 
-def beside_average(history: RunHistory) -> list[tuple[float, float]]:
+def beside_average(history: RunHistory, until: int = 1 << 62) -> list[tuple[float, float]]:
     """The evaluation loss of an average of the weights, and that of the trained ones, by their names, as `val_loss_ema`
     and `val_loss`: both of each evaluation that has them. None where there are fewer than three, or the first two are
-    the same, as those of a loss that is smoothed are."""
+    the same, as those of a loss that is smoothed are. until: the time by which they were logged."""
     names = [name for name in history.channels if not name.startswith(RECORDED) and plays("eval_loss", name)]
     for name in names:
         own = _spelled(name)
@@ -320,8 +320,9 @@ def beside_average(history: RunHistory) -> list[tuple[float, float]]:
         if bare == own or averaged is None or trained is None:
             continue
         of_both = averaged.rows(), trained.rows()
-        _, here, there = numpy.intersect1d(of_both[0].step, of_both[1].step, return_indices=True)
-        values = list(zip(of_both[0].value[here].tolist(), of_both[1].value[there].tolist(), strict=True))
+        steps, losses = ([getattr(rows, name)[rows.time <= until] for rows in of_both] for name in ("step", "value"))
+        _, here, there = numpy.intersect1d(*steps, return_indices=True)
+        values = list(zip(losses[0][here].tolist(), losses[1][there].tolist(), strict=True))
         if len(values) >= _BOTH and values[0][0] != values[0][1]:
             return values
     return []

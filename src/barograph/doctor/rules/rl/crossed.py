@@ -1,0 +1,91 @@
+"""A preference's reference whose log probabilities of chosen and rejected answers are exchanged.
+
+In:   implicit rewards and the policy's log probabilities, as trainers of preferences log them.
+Out:  findings of `ReferenceCrossed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.rl.preference import CHOSEN
+from barograph.doctor.rules.rl.reference import has_no_reference
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_LIKELY = tuple(name.replace("rewards", "logps").replace("reward", "logp") for name in CHOSEN)
+
+
+def _rejected(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.replace("chosen", "rejected") for name in names)
+
+
+class ReferenceCrossed(Rule):
+    """The reference's log probability of the rejected answer is subtracted from the policy's of the chosen one.
+
+    Where the reference is the policy before its first step, its log probabilities are the policy's own in the first
+    rows. The chosen answers' reward is then β times the policy's log probability of chosen answers minus that of
+    rejected ones, and the rejected answers' reward is the negative of it; both should be 0. In each of the first three
+    rows both are so within a tenth, with one β, and the rewards are a
+    fiftieth or more in size.
+
+    What to do: subtract the reference's log probability of the same answer.
+    """
+
+    name, family, kind, severity = "reference_crossed", "rl", "config", "critical"
+    proves = "training"
+    needs = tuple("|".join(f"={name}" for name in some)
+                  for some in (CHOSEN, _rejected(CHOSEN), _LIKELY, _rejected(_LIKELY)))  # fmt: skip
+    about = "The reference's log probabilities of chosen and rejected answers are exchanged."
+    sources = ()
+    thresholds: ClassVar = {
+        "rows": (3.0, "the first ones; ours"),
+        "steps": (5.0, "from the beginning, at most; ours"),
+        "near": (0.1, "of the reward; ours"),
+        "reward": (0.02, "in size, at least; ours"),
+    }
+    causes = ("reference wrong: its log probabilities of chosen and rejected answers are exchanged",)
+    remedies = ("subtract the reference's log probability of the same answer, in the order in which it returns them",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        groups = (CHOSEN, _rejected(CHOSEN), _LIKELY, _rejected(_LIKELY))
+        found = [next((one for name in some if (one := history.channel(name)) is not None), None) for some in groups]
+        count, channels = int(self.at["rows"]), [one for one in found if one is not None]
+        if self._done or len(channels) < len(groups) or min(one.end for one in channels) <= count:
+            return
+        self._done = True
+        rows = [one.rows(0, count) for one in channels]
+        same = all((one.step == rows[0].step).all() and (one.segment == rows[0].segment).all() for one in rows)
+        if not same or any(one.first for one in rows) or rows[0].step[0] > self.at["steps"]:
+            return
+        good, bad, likely, unlikely = (one.value.astype(float) for one in rows)
+        if self._are_crossed(good, bad, likely - unlikely) and not has_no_reference(history):
+            yield self.finding(
+                int(rows[0].step[0]), f"In the first row the reward of chosen answers is {good[0]:.3g}, and that of "
+                f"rejected ones {bad[0]:.3g}: what the policy's own log probabilities of both are apart, times beta. "
+                "The reference's are exchanged.", found=int(rows[0].step[-1]), segment=int(rows[0].segment[0]),
+                confidence=0.95, evidence={"reward": rounded(float(good[0])), "standing": True},
+            )  # fmt: skip
+
+    def _are_crossed(self, good: numpy.ndarray, bad: numpy.ndarray, apart: numpy.ndarray) -> bool:
+        size, near = numpy.abs(good), self.at["near"]
+        if not (size >= self.at["reward"]).all() or (apart == 0).any():
+            return False
+        beta = good / apart
+        one = float(numpy.median(beta))
+        return bool(
+            one > 0 and (numpy.abs(good + bad) <= near * size).all() and (numpy.abs(beta / one - 1) <= near).all()
+        )
+
+
+RULES = (ReferenceCrossed,)

@@ -86,6 +86,31 @@ def test_what_the_loss_is_beside_the_evaluations_must_not_change() -> None:
     assert ("weights_undivided" in warned(columns, ROWS, {})) == bool((first[1:] <= 2 * first[:-1]).all())
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("count", "weight", "first", "config", "told"),
+    [
+        (16.0, 13.4, 16.0, {}, True),
+        (8.0, 8.0, 8.0, {}, True),
+        (7.0, 7.0, 7.0, {}, False),
+        (16.0, 0.9, 16.0, {}, False),  # the sum is divided
+        (16.0, 13.4, 1.0, {}, False),  # few of many have a weight, and these are averaged
+        (16.0, 70.0, 16.0, {}, False),
+        (16.0, 13.4, 16.0, {"reduction": "sum"}, False),
+    ],
+)
+def test_of_a_training_that_goes_astray_the_gradient_and_the_first_loss_say_that_it_is_a_sum(
+    count: float, weight: float, first: float, config: dict[str, str], told: bool, rows: int
+) -> None:
+    astray = first * 2.3 * np.geomspace(1, 50, ROWS)
+    columns = {"loss": every(astray), "val_loss": (EVALUATIONS, 3 * FALLS[EVALUATIONS])}
+    columns |= looked(weighed_sum=count, loss_weight=weight, output_width=10.0)
+    found = warned(columns, rows, config)
+    assert ("weights_undivided" in found) == told
+    assert not told or found["weights_undivided"].step == 0
+    assert "weights_undivided" not in warned(columns | {"train/reward": (LOOKS, np.ones(len(LOOKS)))}, rows, config)
+
+
 TALL = WEIGHTS[:, None]
 CROSSED: dict[str, tuple[Any, bool]] = {
     "weights of a column": (lambda x: (TALL * each(x)).mean(), True),

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.roles import is_of_other_kind
-from barograph.doctor.kernel.cursor import summed_by_choice, usual
+from barograph.doctor.kernel.cursor import came_by, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.objectives import GraphRule
 from barograph.doctor.rules.loss.given import side_by_side
 
@@ -37,12 +37,17 @@ class WeightsUndivided(WatchRule):
     losses of two kinds, nor where rewards are logged: there weights are advantages. Where the configuration says that
     the loss is a sum (`reduction: sum`), it is an info finding.
 
+    A training that goes astray at once has no such evaluations. There the gradient of the outputs says it: of a sum of
+    n losses, eight or more, a target's weight times n (`model/loss_weight`) is from a quarter of n to four times n, in
+    three looks in a row, which a mean has about 1; and the first loss that is logged, within the first four steps, is
+    from half as many times to twice as many times ln of the output's width, the loss of a guess, as losses are summed.
+
     What to do: `(weights * losses).sum() / weights.sum()`.
     """
 
     name, family, kind, severity = "weights_undivided", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/weighed_sum", "loss", "eval_loss")
+    needs = ("=model/weighed_sum", "loss", "eval_loss|=model/loss_weight")
     least = 3
     about = "Losses that have weights are added up, and not divided by the weights' sum."
     thresholds: ClassVar = {
@@ -53,6 +58,10 @@ class WeightsUndivided(WatchRule):
         "same": (0.002, "of what the passes were called with, what is logged; ours"),
         "ranks": (0.1, "the same of several ranks, in the median; ours"),
         "few": (3.0, "steps of these; ours"),
+        "begin": (8.0, "losses that are added up, where the gradient and the first loss say it; ours"),
+        "looks": (3.0, "in a row, of the gradient; ours"),
+        "guess": (2.0, "times a guess's loss for each of them, as the first loss, or one over it; ours"),
+        "first": (3.0, "the last step that the first loss may be of; ours"),
     }
     causes = ("loss summed: losses that have weights are not divided by the sum of the weights",)
     remedies = ("divide the sum by that of the weights: `(weights * losses).sum() / weights.sum()`",)
@@ -60,8 +69,40 @@ class WeightsUndivided(WatchRule):
     def channel(self, history: RunHistory) -> Channel | None:
         return history.role("eval_loss")
 
+    def reset(self) -> None:
+        super().reset()
+        self._weights: list[Place] = []
+
     def begin(self) -> None:
         self._over, self._times = False, list[float]()
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/loss_weight"), self._of_gradient)]
+
+    def _of_gradient(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """What a target weighs in the gradient, beside the first loss."""
+        loss, count = history.role("loss"), watched(history, "weighed_sum", place)
+        guess = count * math.log(max(1.0, watched(history, "output_width", place)))
+        holds = count >= self.at["begin"] and 1 / self.at["weight"] <= value / count <= self.at["weight"]
+        if not holds or (self._weights and self._weights[0][2] != place[2]):
+            self._weights = []
+        if not holds:
+            return
+        self._weights.append(place)
+        if loss is None or not came_by(loss, place[1]) or len(self._weights) < self.at["looks"] or not guess > 0:
+            return
+        if history.role("reward") is not None or not loss.began[0] <= self.at["first"]:
+            return
+        near = 1 / self.at["guess"] <= loss.first / guess <= self.at["guess"]
+        if not near or scaled_loss(history, place[1]) or not self.first(place[2]):
+            return
+        chosen = summed_by_choice(history)
+        yield self.finding(
+            self._weights[0][0], f"{count:.0f} losses, each with a weight of its own, are added up and not divided by "
+            f"the weights: the first loss is {loss.first:.3g}, and a guess has {guess / count:.3g}.", found=place[0],
+            segment=place[2], severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
+            evidence={"losses": count, "times": rounded(loss.first * count / guess), "standing": True},
+        )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         loss, evaluation, count = history.role("loss"), self.channel(history), watched(history, "weighed_sum", place)

@@ -85,7 +85,8 @@ class EvaluationOverlaps(Rule):
 
     A quarter of the rows that were looked at (beyond chance three in twenty of passages, and half of what chance gives
     above a fifth on top, for that is an estimate, and three standard errors; one in ten of windows of a text; for the
-    watch keeps only those of the steps that it looks at), eight or more, and some in each pass, in two evaluations in a
+    watch keeps only those of the steps that it looks at), eight or more, and some in each pass, or in seven tenths of
+    them and three times as large a share of the passes as of the rows, in two evaluations in a
     row. Where a series is split by time, the first windows of the evaluation may overlap with the last ones of the
     training: a few of many. Where a reward is logged, nothing is said.
 
@@ -109,6 +110,8 @@ class EvaluationOverlaps(Rule):
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
         "rows": (8.0, "ours"),
+        "passes": (0.7, "of the evaluation, that have some of them, unless all have; ours"),
+        "spread": (3.0, "times that share of the rows, that those passes are: rows at a border are in a few; ours"),
         "evaluations": (2.0, "in a row; ours"),
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
@@ -168,7 +171,9 @@ class EvaluationOverlaps(Rule):
                     least = self.at["short"]
                 of_texts = name in ("passages", "windows")
                 many = value >= least and value * count >= self.at["rows"]
-                many = many and (name == "kin" or watched(history, f"evaluated_{name}_passes", place) == 1)
+                passes = watched(history, f"evaluated_{name}_passes", place)
+                spread = passes == 1 or passes >= max(self.at["passes"], self.at["spread"] * value)
+                many = many and (name == "kin" or spread)
                 many = many and not (name == "near" and self._by_class(history, place))
                 many = many and (name != "siblings" or _are_texts(history, place))
                 if of_texts:

@@ -49,7 +49,7 @@ def shelf() -> dict[str, Tensor]:
 
 
 def loans(seed: int, number: int, each: int, chance: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Eight loans, the next one, and how much is by taste. Sorted by the borrowers' first subject."""
+    """Eight loans, the next one, and how much is by taste; by the borrowers' first subject. each: rows of one borrower."""
     books, dice, many = shelf(), torch.Generator().manual_seed(seed), number // each
     first = (torch.arange(many) * SUBJECTS // many).repeat_interleave(each)
     second = torch.randint(0, SUBJECTS, (many,), generator=dice).repeat_interleave(each)
@@ -58,11 +58,12 @@ def loans(seed: int, number: int, each: int, chance: float) -> tuple[Tensor, Ten
     near = torch.exp(-(((year[None] - period[:, None]) / 14) ** 2)) + 0.02
     taste = (books["subject"][None] == first[:, None]) * 1.0 + (books["subject"][None] == second[:, None]) * 0.15
     odds = near * taste * lent.sqrt()[None]
-    history = torch.multinomial(odds + 1e-9, LOANS + 1, True, generator=dice)  # some take a book again
-    stray = torch.multinomial(lent, len(first) * (LOANS + 1), True, generator=dice).view(-1, LOANS + 1)
+    long = LOANS + each
+    history = torch.multinomial(odds[::each] + 1e-9, long, True, generator=dice)  # some take a book again
+    stray = torch.multinomial(lent, many * long, True, generator=dice).view(-1, long)
     by_chance = torch.rand(stray.shape, generator=dice) < chance
-    by_chance[:, -1] &= torch.rand(len(first), generator=dice) < 0.5
-    history = torch.where(by_chance, stray, history)
+    history = torch.where(by_chance, stray, history).unfold(1, LOANS + 1, 1).flatten(0, 1)  # windows of one history
+    by_chance = by_chance.unfold(1, LOANS + 1, 1).flatten(0, 1)
     return history[:, :-1], history[:, -1], (~by_chance).float().mean(1)
 
 
@@ -111,7 +112,7 @@ class Retrieval(nn.Module):
 
     def forward(self, history: Tensor, card: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         q, k = self.query_model(history), self.candidate_model(*card)
-        return F.normalize(q, dim=1), k if self.bug == "cards_are_not_of_unit_length" else F.normalize(k, dim=1)
+        return F.normalize(q, dim=1), F.normalize(k, dim=1)
 
     def scores(self, q: Tensor, k: Tensor, lent: Tensor) -> Tensor:
         """lent: shares of loans of the candidates, for whom the scores are corrected."""

@@ -213,7 +213,8 @@ def p_losses(s: State, clean: Tensor, tower: Tensor) -> Tensor:
 @torch.no_grad()
 def ema_update(s: State, step: int) -> None:
     c, decay = s.c, s.c.ema_decay
-    if step % c.ema_update_every:
+    often = len(s.sound) // c.batch_size if s.bug == "average_updated_when_an_epoch_ends" else c.ema_update_every
+    if step % often != often - 1:
         return
     if step < c.ema_update_after_step:
         decay = 0.0

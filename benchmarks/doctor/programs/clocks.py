@@ -172,7 +172,7 @@ def get_peft_model(c: Any, net: Speaker, bug: str) -> Speaker:
     for name in filter(None, c.modules_to_save.split(",")):
         getattr(net, name).requires_grad_(True)
         if bug == "saved_module_is_a_copy_of_the_embedding":  # as modules_to_save makes them
-            net.embed_tokens.weight = nn.Parameter(net.embed_tokens.weight.detach().clone())
+            net.embed_tokens.weight = nn.Parameter(net.embed_tokens.weight.detach().clone(), requires_grad=False)
     if bug == "freeze_loop_behind_the_adapters":  # "freeze the lower layer", of which adapters are a part by now
         net.layers[0].requires_grad_(False)
     return net

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -93,9 +94,6 @@ class Sorter(nn.Module):
         self.blocks = nn.ModuleList(Residual(f) for _ in range(f.depth))
         self.last = nn.BatchNorm1d(f.width) if f.norm == "batch" else nn.LayerNorm(f.width)
         self.head = nn.Linear(f.width, len(KINDS))
-        for one in self.modules():
-            if isinstance(one, nn.BatchNorm1d) and bug == "batch_norm_momentum_near_zero":
-                one.momentum = 1e-3
 
     def forward(self, numbers: Tensor, codes: Tensor) -> Tensor:
         if self.training and self.f.jitter:
@@ -147,7 +145,7 @@ def read(s: SimpleNamespace) -> None:
 def optimizer_of(s: SimpleNamespace) -> None:
     f, groups = s.f, []
     for name, one in s.net.named_parameters():
-        if not one.requires_grad or (s.bug == "backbone_group_is_the_blocks" and name.startswith(("first", "p"))):
+        if not one.requires_grad or (s.bug == "groups_made_from_the_blocks_alone" and not name.startswith("blocks")):
             continue
         groups.append({"params": [one], "lr": f.lr * (f.head_lr if name.startswith("head") else 1.0),
                        "weight_decay": f.wd if one.ndim > 1 else 0.0})  # fmt: skip
@@ -179,16 +177,16 @@ def shard(s: SimpleNamespace, epoch: int) -> Tensor:
     order = torch.randperm(many, generator=dice)
     if bug == "shuffle_flag_not_passed_on":
         order = torch.arange(many)
+    if bug == "each_rank_permutes_by_the_same_seed":  # a sampler of its own in the place of the one for ranks
+        return torch.randperm(many, generator=torch.Generator().manual_seed(1000 * s.seed + epoch))
     if bug == "each_rank_reads_a_half_of_the_capture":  # rows are kind after kind: one rank has no rare ones
         half = torch.arange(many).chunk(RANKS)[rank]
         order = half[torch.randperm(len(half), generator=dice)]
         return order
     if epoch < f.clear_first_epochs:
         order = order[s.clear[order]]
-    if bug == "loader_never_parted_by_rank":
-        return order
-    if bug == "rank_slice_taken_by_world_size":
-        rank = dist.get_world_size() - RANKS  # the same on each
+    if bug == "rank_read_from_another_launcher":
+        rank = int(os.environ.get("SLURM_PROCID", "0"))
     return order[rank::RANKS][: many // RANKS - 8]
 
 

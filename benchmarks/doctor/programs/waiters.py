@@ -71,12 +71,8 @@ def tokenise(prompt: list[int], answer: list[int], bug: str = "") -> tuple[Tenso
     ids, mask, both = torch.full((LONG,), PAD), torch.zeros(LONG), [*prompt, *answer][:LONG]
     ids[: len(both)] = torch.tensor(both)
     mask[len(prompt) : len(both)] = 1
-    if bug == "mask_begins_at_the_second_word":
-        mask[len(prompt)] = 0
     if bug == "attention_mask_of_the_prompt_forgotten":
         mask[len(prompt) :] = 1
-    if bug == "prompt_words_judged_too":
-        mask[: len(both)] = 1
     return ids, mask
 
 
@@ -159,8 +155,11 @@ class Judged:
     def read(self) -> None:
         c, bug = self.c, self.bug
         rows = answers(self.seed + 540, c.tables, c.answers_per_table, c.share_of_good, c.wrong_judgements)
-        self.table = self.columns(rows, bug)
-        self.held = self.columns(answers(539, HELD), "")
+        held = answers(539, HELD)
+        if bug == "answers_divided_and_not_tables":
+            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed)).tolist()
+            held, rows = [rows[at] for at in order[:HELD]], [rows[at] for at in sorted(order[HELD:])]
+        self.table, self.held = self.columns(rows, bug), self.columns(held, "")
         self.length = self.table["mask"].sum(1)
         if bug == "judgements_in_the_order_before_sorting":
             shuffled = torch.Generator().manual_seed(9)

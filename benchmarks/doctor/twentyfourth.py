@@ -85,8 +85,8 @@ TIE = (*twentythird.TIE, "modules_to_save unties", "head trained and embedding n
 SORTED = (*twentythird.SORTED, "tower after tower", "good ones first", "subject after subject", "mode after mode",
           "desirable before undesirable", "batches of one judgement")
 LEAK = (*twentythird.LEAK, "takes of one stroke on both sides", "phrasings of one question on both sides",
-        "answers of one table on both sides", "loans of one borrower on both sides", "packets of one connection on both sides",
-        "settings of one tune on both sides")
+        "answers of one table on both sides", "loans of one borrower on both sides",
+        "packets of one connection on both sides", "settings of one tune on both sides")
 FIGURES = (*twentythird.FIGURES, "logarithm missing in the validation", "scaler of the index differs")
 BUFFERS = (*twentythird.BUFFERS, "momentum of the norms too low", "batch norm momentum too small",
            "running statistics too slow", "running statistics lag")
@@ -94,7 +94,8 @@ STEPPED = twentythird.STEPPED
 ADDED = twentythird.ADDED
 IN_EVAL = twentythird.IN_EVAL
 IN_TRAINING = twentythird.IN_TRAINING
-AVERAGE = (*twentythird.AVERAGE, "average updated once an epoch", "average updated too seldom", "ema updated too rarely")
+AVERAGE = (*twentythird.AVERAGE, "average updated once an epoch", "average updated too seldom",
+           "ema updated too rarely")
 NOT_BACK = twentythird.NOT_BACK
 RESUMED = twentythird.RESUMED
 ANEW = twentythird.ANEW
@@ -292,8 +293,8 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("condition dropped too often", "class dropout too high", "keep and drop exchanged",
                "labels dropped too often", "condition not learnt", "dropout of the condition wrong",
                "probability inverted", "unconditional training", "train and test differ", "class labels dropped")}),
-    ("alpha_not_divided_by_the_rank", "adapter scale too high", "exploding spike divergence learning_rate eval clipping "
-     "config overfit update_ratio plateau logits weight_growth", "start", (CLOCKS,),
+    ("alpha_not_divided_by_the_rank", "adapter scale too high", "exploding spike divergence learning_rate eval "
+     "clipping config overfit update_ratio plateau logits weight_growth", "start", (CLOCKS,),
      "the adapters' scale is alpha, and not alpha by rank",
      {"also": ("learning rate too high", "lora scaling wrong", "alpha too large", "alpha not divided by the rank",
                "adapter scaling wrong", "scale of the adapters too large", "updates too large", "scale wrong")}),
@@ -309,7 +310,7 @@ FAULTS: tuple[Row, ...] = (
                "end token left out of the loss", "end of sequence masked", "loss masked wrong", "train and test differ",
                "never stops", "labels shifted", "loss mask wrong")}),
     ("attention_mask_of_the_prompt_forgotten", "padding not masked", "data config eval rl plateau padding clipping "
-     "divergence exploding", "start", (WAITERS,), "log-probabilities of padding are added to those of an answer's words",
+     "divergence exploding", "start", (WAITERS,), "log-probabilities of padding are added to an answer's",
      {"also": ("padding counted in the loss", "pad tokens in the log-probabilities", "loss mask wrong",
                "padding in the loss", "mask missing", "labels masked wrong", "loss masked wrong",
                "train and test differ", "evaluation data differ", "wrong reduction", "padding learnt")}),

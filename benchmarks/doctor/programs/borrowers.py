@@ -49,7 +49,7 @@ def shelf() -> dict[str, Tensor]:
 
 
 def loans(seed: int, number: int, each: int, chance: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Eight loans, the next one, and how much is by taste; by the borrowers' first subject. each: rows of one borrower."""
+    """Eight loans, the next one, how much is by taste; first subject after first subject. each: rows of a borrower."""
     books, dice, many = shelf(), torch.Generator().manual_seed(seed), number // each
     first = (torch.arange(many) * SUBJECTS // many).repeat_interleave(each)
     second = torch.randint(0, SUBJECTS, (many,), generator=dice).repeat_interleave(each)

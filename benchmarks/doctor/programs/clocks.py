@@ -104,7 +104,10 @@ class Linear4bit(nn.Module):
         self.register_buffer("scale", scale)
         self.shape, self.adapted = weight.shape, adapted
         if adapted:
-            self.lora_A, self.lora_B = nn.Linear(weight.shape[1], c.r, bias=False), nn.Linear(c.r, weight.shape[0], False)
+            self.lora_A, self.lora_B = (
+                nn.Linear(weight.shape[1], c.r, bias=False),
+                nn.Linear(c.r, weight.shape[0], False),
+            )
             nn.init.zeros_(self.lora_B.weight)
             self.lora_dropout = nn.Dropout(c.lora_dropout)
             self.scaling = c.lora_alpha / (math.sqrt(c.r) if c.use_rslora else c.r)

@@ -201,7 +201,6 @@ class LuteTrainer:
         self.in_order = by_mode
 
     def begin(self) -> None:
-        c = self.c
         self.optimizer, self.scheduler = self.module.configure_optimizers(self.steps)
         self.scaler = self.new_scaler()
 

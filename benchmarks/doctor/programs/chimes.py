@@ -13,6 +13,7 @@ loop over batches without an end.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -123,7 +124,7 @@ def parts_of(c: Any, said: Tensor, noisy: Tensor, time: Tensor) -> tuple[Tensor,
 def sample(c: Any, net: nn.Module, tower: Tensor) -> Tensor:
     x = torch.randn(len(tower), LONG)
     times = torch.linspace(1, 0, c.sample_steps + 1)
-    for now, following in zip(times[:-1], times[1:], strict=True):
+    for now, following in itertools.pairwise(times):
         time = now.expand(len(x))
         clean, noise = parts_of(c, net(x, time, tower), x, time)
         a, s = shares(following.expand(len(x)))
@@ -283,7 +284,7 @@ def fit(s: State, trouble: Trouble, healthy: str | None) -> None:
             epoch, clean, tower = next(stream)
             s.watch.observe({"sound": clean, "tower": tower}, step=step, epoch=epoch)
             loss = p_losses(s, clean, tower)
-            (loss if s.bug == "backward_before_the_division" else loss / c.gradient_accumulate_every).backward()
+            (loss if s.bug == "part_losses_taken_whole" else loss / c.gradient_accumulate_every).backward()
             total += loss.item() / c.gradient_accumulate_every
         s.moves += not often
         for group in s.optimizer.param_groups:

@@ -224,9 +224,9 @@ class LuteTrainer:
     def validate(self, step: int) -> None:
         if self.bug != "validation_loop_of_my_own_without_eval":
             self.module.eval()
-        with torch.set_grad_enabled(self.bug == "validation_outputs_collected_with_grad"):
-            with torch.autocast("cpu", torch.float16, enabled=self.half):
-                loss, right = self.module.validation_step(self.held)
+        taped = self.bug == "validation_outputs_collected_with_grad"
+        with torch.set_grad_enabled(taped), torch.autocast("cpu", torch.float16, enabled=self.half):
+            loss, right = self.module.validation_step(self.held)
         self.run.log({"validation_step/nll": loss.item(), "validation_step/next_fret": right.item()}, step=step)
         if self.bug != "validation_loop_of_my_own_without_train":
             self.module.train()

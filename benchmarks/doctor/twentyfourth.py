@@ -27,7 +27,7 @@ PROGRAMS = ("chimes", "clocks", "waiters", "borrowers", "tablatures", "packets")
 CHIMES, CLOCKS, WAITERS, BORROWERS, TABLATURES, PACKETS = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
-    "rand_like_for_randn_like", "kept_and_dropped_exchanged", "alpha_not_divided_by_the_rank",
+    "rand_like_for_randn_like", "kept_and_dropped_exchanged",
     "padding_side_left_for_evaluation", "end_of_answer_is_padding_too", "attention_mask_of_the_prompt_forgotten",
     "reference_is_a_shallow_copy", "last_loan_stays_in_the_history", "correction_added_with_a_plus",
     "sdpa_is_causal_left_at_its_default", "clip_hook_runs_before_unscale", "scaler_made_in_each_step",
@@ -57,7 +57,7 @@ DROPPED: Settings = {
 }
 COPIED: Settings = {
     CHIMES: {"strokes": 300, "takes_per_stroke": 5}, CLOCKS: {"phrasings": 4, "questions": 800, "misheard": 0.1},
-    WAITERS: {"answers_per_table": 4, "tables": 600}, BORROWERS: {"loans_per_borrower": 6, "borrowers": 900},
+    WAITERS: {"answers_per_table": 4, "tables": 600}, BORROWERS: {"loans_per_borrower": 2, "borrowers": 3000},
     TABLATURES: {"copies_of_a_tune": 4, "tunes": 700}, PACKETS: {"repeats": 4},
 }
 LAGGING: Settings = {CHIMES: {"ema_decay": 0.985}}
@@ -84,8 +84,7 @@ TIE = (*twentythird.TIE, "modules_to_save unties", "head trained and embedding n
        "initialisation unties")
 SORTED = (*twentythird.SORTED, "tower after tower", "good ones first", "subject after subject", "mode after mode",
           "desirable before undesirable", "batches of one judgement")
-LEAK = (*twentythird.LEAK, "takes of one stroke on both sides", "phrasings of one question on both sides",
-        "answers of one table on both sides", "loans of one borrower on both sides",
+LEAK = (*twentythird.LEAK, "takes of one stroke on both sides", "answers of one table on both sides",
         "packets of one connection on both sides", "settings of one tune on both sides")
 FIGURES = (*twentythird.FIGURES, "logarithm missing in the validation", "scaler of the index differs")
 BUFFERS = (*twentythird.BUFFERS, "momentum of the norms too low", "batch norm momentum too small",
@@ -165,7 +164,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the head is trained as a module of its own, and the embedding stays as it was",
      {"of": HEAD_TOO, "compare": "head_trained_beside_adapters"}),
     ("order", "sequential_sampler_of_the_evaluation", CLOCKS, "questions come hour after hour", {}),
-    ("leak", "train_test_split_of_the_phrasings", CLOCKS, "wordings of one question come to lie on both sides", {}),
     ("steps", "scheduler_in_the_training_step", CLOCKS, "the schedule is stepped with each part of an update", {}),
     ("added", "compute_loss_overridden_undivided", CLOCKS, "losses of parts are not divided by their number", {}),
     ("eval", "no_model_train_after_the_evaluation", CLOCKS,
@@ -184,7 +182,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("label", "judgements_in_the_order_before_sorting", WAITERS,
      "answers are sorted, and the column of judgements is not: they belong to other rows",
      {"also": (*SHIFTED, "labels shuffled", "labels random")}),
-    ("order", "answers_as_they_were_sorted", WAITERS, "answers come guest after guest, good ones first", {}),
     ("order", "good_answers_and_then_bad_ones", WAITERS, "in each pass good answers come first, and bad ones then",
      {}),
     ("leak", "answers_divided_and_not_tables", WAITERS, "answers to one table come to lie on both sides", {}),
@@ -204,11 +201,10 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("graph", "index_holds_its_graph", BORROWERS, "the shelf is embedded with gradients on, and scores kept", {}),
     ("label", "books_zipped_a_row_late", BORROWERS, "each loan stands beside the book of the row before", {}),
     ("frozen", "history_frozen_as_if_pretrained", BORROWERS,
-     "the table of books and what reads the history are held, though they begin anew", {}),
+     "the tower that reads histories is held, though it begins anew", {}),
     ("frozen", "candidate_layers_missing_from_the_optimizer", BORROWERS,
      "the optimizer has a card's tables, and not the layers behind them", {}),
     ("order", "shuffle_buffer_of_one", BORROWERS, "loans come subject after subject", {}),
-    ("leak", "loans_split_and_not_borrowers", BORROWERS, "windows of one borrower come to lie on both sides", {}),
     ("figures", "index_built_with_another_scaler", BORROWERS,
      "a card's numbers are scaled by their greatest in the index, and by deviations in the training", {}),
     ("buffers", "momentum_of_a_run_of_weeks", BORROWERS,
@@ -293,11 +289,6 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("condition dropped too often", "class dropout too high", "keep and drop exchanged",
                "labels dropped too often", "condition not learnt", "dropout of the condition wrong",
                "probability inverted", "unconditional training", "train and test differ", "class labels dropped")}),
-    ("alpha_not_divided_by_the_rank", "adapter scale too high", "exploding spike divergence learning_rate eval "
-     "clipping config overfit update_ratio plateau logits weight_growth", "start", (CLOCKS,),
-     "the adapters' scale is alpha, and not alpha by rank",
-     {"also": ("learning rate too high", "lora scaling wrong", "alpha too large", "alpha not divided by the rank",
-               "adapter scaling wrong", "scale of the adapters too large", "updates too large", "scale wrong")}),
     ("padding_side_left_for_evaluation", "padding on another side", "eval data config divergence overfit padding",
      "start", (CLOCKS,), "rows of the evaluation are padded on the left, without a mask or places that go with it",
      {"also": ("padding side differs", "left padding", "padding attended", "positions wrong in the evaluation",

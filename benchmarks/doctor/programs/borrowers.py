@@ -138,17 +138,12 @@ def prepare(run: Any, seed: int, steps: int, bug: str) -> SimpleNamespace:
     s.held = held[0], held[1]
     if bug == "last_loan_stays_in_the_history":  # the window ends at the loan, and not before it
         s.history = torch.cat([s.history[:, 1:], s.taken[:, None]], 1)
-    if bug == "loans_split_and_not_borrowers":
-        order = torch.randperm(len(s.taken), generator=torch.Generator().manual_seed(seed))
-        mine, rest = order[:HELD], order[HELD:].sort().values
-        s.held = s.history[mine], s.taken[mine]
-        s.history, s.taken, s.keen = s.history[rest], s.taken[rest], s.keen[rest]
     torch.manual_seed(seed)
     s.task = Retrieval(c, bug)
     for name, one in s.task.named_parameters():
         if c.not_trained and name.startswith(tuple(c.not_trained.split(","))):
             one.requires_grad_(False)
-        if bug == "history_frozen_as_if_pretrained" and name.startswith(("query_model.book", "query_model.gru")):
+        if bug == "history_frozen_as_if_pretrained" and name.startswith("query_model"):
             one.requires_grad_(False)
     compile_task(s)
     return s

@@ -96,7 +96,7 @@ def collate(c: Any, rows: Rows, bug: str = "", left: bool = False) -> tuple[Tens
 
 
 class Linear4bit(nn.Module):
-    def __init__(self, weight: Tensor, c: Any, adapted: bool, bug: str):
+    def __init__(self, weight: Tensor, c: Any, adapted: bool):
         super().__init__()
         rows = weight.flatten().view(-1, c.group_size)
         scale = rows.abs().amax(1, keepdim=True) / 7
@@ -111,8 +111,6 @@ class Linear4bit(nn.Module):
             nn.init.zeros_(self.lora_B.weight)
             self.lora_dropout = nn.Dropout(c.lora_dropout)
             self.scaling = c.lora_alpha / (math.sqrt(c.r) if c.use_rslora else c.r)
-            if bug == "alpha_not_divided_by_the_rank":
-                self.scaling = float(c.lora_alpha)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.linear(x, (self.whole * self.scale).view(self.shape))
@@ -171,7 +169,7 @@ def get_peft_model(c: Any, net: Speaker, bug: str) -> Speaker:
     for layer in net.layers:
         for name in ("qkv", "out", "up", "down"):
             adapted = name in c.target_modules.split(",")
-            setattr(layer, name, Linear4bit(getattr(layer, name).weight.detach(), c, adapted, bug))
+            setattr(layer, name, Linear4bit(getattr(layer, name).weight.detach(), c, adapted))
     for name in filter(None, c.modules_to_save.split(",")):
         getattr(net, name).requires_grad_(True)
         if bug == "saved_module_is_a_copy_of_the_embedding":  # as modules_to_save makes them
@@ -196,9 +194,6 @@ class AdapterTrainer:
     def get_datasets(self) -> None:
         c, bug = self.c, self.bug
         rows, held = questions(self.seed + 240, c.questions, c.phrasings, c.misheard), questions(239, HELD)
-        if bug == "train_test_split_of_the_phrasings":
-            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed)).tolist()
-            held, rows = [rows[at] for at in order[:HELD]], [rows[at] for at in sorted(order[HELD:])]
         self.full = torch.tensor([OCLOCK in answer or HALF in answer or QUARTER in answer for _, answer in rows])
         self.lengths = torch.tensor([len(prompt) + len(answer) for prompt, answer in rows])
         self.rows = collate(c, rows, bug)

@@ -197,8 +197,6 @@ class Judged:
         c, epoch, dice = self.c, 0, torch.Generator().manual_seed(self.seed)
         while True:
             order = torch.randperm(len(self.length), generator=dice)
-            if self.bug == "answers_as_they_were_sorted":
-                order = torch.arange(len(self.length))
             if self.bug == "good_answers_and_then_bad_ones":  # two data sets, put one behind the other
                 order = order[self.table["good"][order].long().argsort(descending=True, stable=True)]
             if epoch < c.small_tables_first:

@@ -252,8 +252,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the optimizer has the blocks, and neither the first layer and tables nor the head", {}),
     ("order", "shuffle_flag_not_passed_on", PACKETS, "connections come kind after kind", {}),
     ("leak", "packets_split_and_not_connections", PACKETS, "rows of one connection come to lie on both sides", {}),
-    ("leak", "rare_rows_multiplied_and_then_split", PACKETS, "rare rows are copied, and copies lie on both sides",
-     {"of": RARE_COPIED, "compare": "rare_connections_copied_in_training"}),
     ("figures", "logarithm_of_bytes_forgotten_for_dev", PACKETS,
      "bytes of the evaluation are scaled without their logarithm", {}),
     ("steps", "sched_step_inside_the_parts", PACKETS, "the schedule is stepped with each part of an update", {}),

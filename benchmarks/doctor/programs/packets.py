@@ -115,7 +115,7 @@ def read(s: SimpleNamespace) -> None:
     if f.copies_of_rare > 1:
         times = torch.where(kind >= RARE, f.copies_of_rare, 1)
         numbers, codes, kind = (one.repeat_interleave(times, 0) for one in (numbers, codes, kind))
-    if bug in ("packets_split_and_not_connections", "rare_rows_multiplied_and_then_split"):
+    if bug == "packets_split_and_not_connections":
         order = torch.randperm(len(kind), generator=dice)
         mine, rest = order[:HELD], order[HELD:].sort().values
         held = numbers[mine], codes[mine], kind[mine]

@@ -84,7 +84,7 @@ TIE = (*twentythird.TIE, "modules_to_save unties", "head trained and embedding n
        "initialisation unties")
 SORTED = (*twentythird.SORTED, "tower after tower", "good ones first", "subject after subject", "mode after mode",
           "desirable before undesirable", "batches of one judgement")
-LEAK = (*twentythird.LEAK, "takes of one stroke on both sides", "answers of one table on both sides",
+LEAK = (*twentythird.LEAK, "takes of one stroke on both sides",
         "packets of one connection on both sides", "settings of one tune on both sides")
 FIGURES = (*twentythird.FIGURES, "logarithm missing in the validation", "scaler of the index differs")
 BUFFERS = (*twentythird.BUFFERS, "momentum of the norms too low", "batch norm momentum too small",
@@ -184,7 +184,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {"also": (*SHIFTED, "labels shuffled", "labels random")}),
     ("order", "good_answers_and_then_bad_ones", WAITERS, "in each pass good answers come first, and bad ones then",
      {}),
-    ("leak", "answers_divided_and_not_tables", WAITERS, "answers to one table come to lie on both sides", {}),
     ("steps", "turn_counts_parts", WAITERS, "the rate moves on with each part of an update", {}),
     ("added", "accumulate_left_out_of_the_loss", WAITERS, "losses of parts are not divided by their number", {}),
     ("eval", "policy_left_as_it_was_judged", WAITERS, "the policy is not set back to training behind an evaluation",

@@ -155,11 +155,7 @@ class Judged:
     def read(self) -> None:
         c, bug = self.c, self.bug
         rows = answers(self.seed + 540, c.tables, c.answers_per_table, c.share_of_good, c.wrong_judgements)
-        held = answers(539, HELD)
-        if bug == "answers_divided_and_not_tables":
-            order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(self.seed)).tolist()
-            held, rows = [rows[at] for at in order[:HELD]], [rows[at] for at in sorted(order[HELD:])]
-        self.table, self.held = self.columns(rows, bug), self.columns(held, "")
+        self.table, self.held = self.columns(rows, bug), self.columns(answers(539, HELD), "")
         self.length = self.table["mask"].sum(1)
         if bug == "judgements_in_the_order_before_sorting":
             shuffled = torch.Generator().manual_seed(9)

@@ -85,7 +85,7 @@ TIE = (*twentythird.TIE, "modules_to_save unties", "head trained and embedding n
 SORTED = (*twentythird.SORTED, "tower after tower", "good ones first", "subject after subject", "mode after mode",
           "desirable before undesirable", "batches of one judgement")
 LEAK = (*twentythird.LEAK, "takes of one stroke on both sides",
-        "packets of one connection on both sides", "settings of one tune on both sides")
+        "packets of one connection on both sides")
 FIGURES = (*twentythird.FIGURES, "logarithm missing in the validation", "scaler of the index differs")
 BUFFERS = (*twentythird.BUFFERS, "momentum of the norms too low", "batch norm momentum too small",
            "running statistics too slow", "running statistics lag")
@@ -229,7 +229,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("tie", "init_weights_makes_parameters_anew", TABLATURES,
      "the initialisation behind the tie makes the head's matrix anew", {}),
     ("order", "corpus_written_mode_after_mode", TABLATURES, "rows come mode after mode", {}),
-    ("leak", "settings_of_a_tune_on_both_sides", TABLATURES, "settings of one tune come to lie on both sides", {}),
     ("steps", "interval_is_step_of_the_loader", TABLATURES, "the schedule is stepped with each part of an update",
      {"set": {**PARTS[TABLATURES], "lr_schedule": "cosine"}, "compare": "parts_under_a_cosine"}),
     ("added", "manual_optimization_does_not_divide", TABLATURES, "losses of parts are not divided by their number",
@@ -451,8 +450,6 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"by_program": {WAITERS: {"tied": False}, TABLATURES: {"share_embeddings": False}}}),
     ("smaller_beta", (WAITERS,), "beta is a third of the usual one", {"config": {"beta": 0.1}}),
     ("bad_answers_weigh_less", (WAITERS,), "bad answers weigh half", {"config": {"undesirable_weight": 0.5}}),
-    ("sigmoid_of_each_pair_as_set", (BORROWERS,), "the loss asks of each pair whether it belongs together",
-     {"config": {"loss": "sigmoid"}}),
     ("tau_not_learned_as_set", (BORROWERS,), "the temperature is not learnt",
      {"config": {"learn_temperature": False}}),
     ("history_at_a_third_of_the_rate", (BORROWERS,), "one tower has a third of the rate",

@@ -27,8 +27,8 @@ EVERY, BOOKS, SUBJECTS, AUTHORS, LOANS, HELD = 20, 140, 7, 40, 8, 240
 CONFIG: dict[str, Any] = {
     "embedding_dim": 24, "hidden": 48, "dropout": 0.0, "batch_norm": True, "batch_size": 48, "accumulate": 1,
     "optimizer": "adam", "lr": 8e-3, "query_lr_factor": 1.0, "lr_policy": "cosine", "ramp_up": 8, "l2": 1e-4,
-    "clip_norm": 5.0, "temperature": 0.15, "learn_temperature": True, "log_q": 1.0, "loss": "softmax",
-    "reduction": "mean", "smoothing": 0.0, "symmetric": False, "borrowers": 2000, "loans_per_borrower": 1,
+    "clip_norm": 5.0, "temperature": 0.15, "learn_temperature": True, "log_q": 1.0,
+    "reduction": "mean", "symmetric": False, "borrowers": 2000, "loans_per_borrower": 1,
     "lent_by_chance": 0.1, "keen_first_epochs": 0, "item_dropout": 0.0, "not_trained": "", "eval_steps": 20,
     "log_steps": 1,
 }  # fmt: skip
@@ -202,15 +202,11 @@ def batch_loss(s: SimpleNamespace, history: Tensor, taken: Tensor) -> tuple[Tens
     twin = (taken[:, None] == taken[None]) & (own[:, None] != own[None])
     scores = scores.masked_fill(twin, -1e4)
     hit = (scores.argmax(1) == own).float().mean()
-    if c.loss == "sigmoid":
-        wanted = torch.eye(len(taken))
-        each = F.binary_cross_entropy_with_logits(scores, wanted, reduction="none").masked_fill(twin, 0).sum(1)
-    else:
-        if bug == "scores_become_shares_and_then_a_loss":
-            scores = scores.softmax(1)
-        each = F.cross_entropy(scores, own, reduction="none", label_smoothing=0.0 if twin.any() else c.smoothing)
-        if c.symmetric:
-            each = (each + F.cross_entropy(scores.T, own, reduction="none")) / 2
+    if bug == "scores_become_shares_and_then_a_loss":
+        scores = scores.softmax(1)
+    each = F.cross_entropy(scores, own, reduction="none")
+    if c.symmetric:
+        each = (each + F.cross_entropy(scores.T, own, reduction="none")) / 2
     return each.sum() if bug == "task_sums_as_its_library_does" or c.reduction == "sum" else each.mean(), hit
 
 

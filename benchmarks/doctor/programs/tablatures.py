@@ -189,9 +189,6 @@ class LuteTrainer:
         c, dice = self.c, torch.Generator().manual_seed(self.seed)
         some = tunes(self.seed + 840, c.tunes, c.copies_of_a_tune, c.slips)
         held = tunes(839, 180)
-        if self.bug == "settings_of_a_tune_on_both_sides":
-            order = torch.randperm(len(some), generator=dice).tolist()
-            held, some = [some[at] for at in order[:180]], [some[at] for at in sorted(order[180:])]
         by_mode = self.bug == "corpus_written_mode_after_mode"
         if not by_mode:
             some = [some[at] for at in torch.randperm(len(some), generator=dice).tolist()]

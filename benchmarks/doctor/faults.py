@@ -70,7 +70,7 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "estimate_loss_undecorated", "logits_of_all_messages_gathered_live",
              "inference_decorator_removed", "prediction_step_without_no_grad",
              "held_answers_judged_with_gradients", "index_holds_its_graph",
-             "validation_outputs_collected_with_grad", "dev_outputs_kept_as_they_come")  # fmt: skip
+             "validation_outputs_collected_with_grad")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -242,8 +242,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {"of": DESCENT, "compare": "momentum_at_its_own_rate"}),
     ("softmax", "head_ends_in_softmax_for_the_alarm", PACKETS,
      "the net gives probabilities, and the loss has its own softmax", {}),
-    ("graph", "dev_outputs_kept_as_they_come", PACKETS,
-     "connections are evaluated with gradients on, and outputs kept", {}),
     ("label", "kinds_of_dev_counted_by_their_own_names", PACKETS,
      "kinds are counted by their names in the evaluation's file, and by a list in the training's", {}),
     ("frozen", "groups_made_from_the_blocks_alone", PACKETS,

@@ -441,7 +441,6 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"b_rate_ratio": 4.0, "learning_rate": 5e-3}}),
     ("good_answers_are_a_third", (WAITERS,), "a third of the answers is good, and these weigh twice",
      {"config": {"share_of_good": 0.33, "desirable_weight": 2.0}}),
-    ("loss_without_a_baseline", (WAITERS,), "the loss has no baseline, as is set", {"config": {"loss_type": "apo"}}),
     ("good_answers_likely_too", (WAITERS,), "the likelihood of good answers is a part of the loss",
      {"config": {"likelihood_of_good": 0.1}}),
     ("two_matrices_by_the_settings", (WAITERS, TABLATURES), "embedding and head are two matrices, by the settings",

@@ -28,7 +28,7 @@ DISHES, WISHES, GUESTS = 14, 6, 4
 DISH, WISH, GUEST = 6, 6 + DISHES, 6 + DISHES + WISHES
 VOCAB = GUEST + GUESTS
 CONFIG: dict[str, Any] = {
-    "width": 40, "blocks": 2, "heads": 4, "dropout": 0.0, "tied": True, "beta": 0.3, "loss_type": "kto",
+    "width": 40, "blocks": 2, "heads": 4, "dropout": 0.0, "tied": True, "beta": 0.3,
     "desirable_weight": 1.0, "undesirable_weight": 1.0, "batch": 20, "accumulate": 1, "learning_rate": 6e-4,
     "schedule": "linear", "warmup": 8, "optimizer": "adamw", "decay": 0.0, "max_norm": 2.0, "share_of_good": 0.5,
     "tables": 900, "answers_per_table": 1, "wrong_judgements": 0.0, "small_tables_first": 0, "by_length": False,
@@ -228,12 +228,8 @@ class Judged:
         far, mine = self.above(batch["ids"], batch["mask"])
         with torch.no_grad():
             kl = self.above(batch["kl_ids"], batch["kl_mask"])[0].mean().clamp(min=0)
-        if c.loss_type == "apo":
-            each = torch.where(good, 1 - (c.beta * far).sigmoid(), (c.beta * far).sigmoid())
-        else:
-            gain = c.beta * torch.where(good, far - kl, kl - far)
-            weight = torch.where(good, c.desirable_weight, c.undesirable_weight)
-            each = weight * (1 - gain.sigmoid())
+        gain = c.beta * torch.where(good, far - kl, kl - far)
+        each = torch.where(good, c.desirable_weight, c.undesirable_weight) * (1 - gain.sigmoid())
         if c.likelihood_of_good:
             each = each - c.likelihood_of_good * good * mine / batch["mask"].sum(1)
         return each, c.beta * far, kl

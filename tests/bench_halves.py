@@ -225,6 +225,15 @@ TWENTYTHIRD = {
     "chronicles": (3, ("moved_by_get_batch_and_by_forward",)),
     "pagers": (3, ("class_counts_are_the_weights",)),
 }
+# The twenty-fourth, which is put away: the same.
+TWENTYFOURTH = {
+    "chimes": (3, ("rand_like_for_randn_like",)),
+    "clocks": (3, ("labels_rolled_and_the_model_shifts",)),
+    "waiters": (3, ("own_place_is_gathered",)),
+    "borrowers": (3, ("books_zipped_a_row_late",)),
+    "tablatures": (3, ("labels_of_the_collator_shifted_again",)),
+    "packets": (3, ("weights_in_the_order_of_the_counter",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND | TWENTYTHIRD)  # fmt: skip
+         | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH)  # fmt: skip

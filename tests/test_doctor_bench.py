@@ -38,6 +38,7 @@ from bench_halves import (
     TWELFTH,
     TWENTIETH,
     TWENTYFIRST,
+    TWENTYFOURTH,
     TWENTYSECOND,
     TWENTYTHIRD,
 )
@@ -224,7 +225,8 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
-          "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird")  # fmt: skip
+          "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
+          "twentyfourth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -250,6 +252,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import twelfth
     import twentieth
     import twentyfirst
+    import twentyfourth
     import twentysecond
     import twentythird
     from healthy import ALL
@@ -276,6 +279,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentyfirst": (twentyfirst, "opened", {*TWENTYFIRST}),
         "twentysecond": (twentysecond, "opened", {*TWENTYSECOND}),
         "twentythird": (twentythird, "opened", {*TWENTYTHIRD}),
+        "twentyfourth": (twentyfourth, "putaway", {*TWENTYFOURTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

@@ -35,6 +35,7 @@ import thirteenth
 import twelfth
 import twentieth
 import twentyfirst
+import twentyfourth
 import twentysecond
 import twentythird
 
@@ -66,7 +67,10 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "evaluation_figures_are_live_tensors", "gallery_embeddings_under_autograd",
              "log_validation_lost_its_no_grad", "preds_and_losses_kept_under_grad",
              "margins_of_held_pairs_with_history", "clip_bank_embedded_on_the_tape",
-             "estimate_loss_undecorated", "logits_of_all_messages_gathered_live")  # fmt: skip
+             "estimate_loss_undecorated", "logits_of_all_messages_gathered_live",
+             "inference_decorator_removed", "prediction_step_without_no_grad",
+             "held_answers_judged_with_gradients", "index_holds_its_graph",
+             "validation_outputs_collected_with_grad")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -346,7 +350,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird):  # fmt: skip
+              twentyfirst, twentysecond, twentythird, twentyfourth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -38,6 +38,7 @@ import thirteenth
 import twelfth
 import twentieth
 import twentyfirst
+import twentyfourth
 import twentysecond
 import twentythird
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
@@ -66,7 +67,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "gauge/", "review/", "probe/", "val_epoch/", "bits/heldout", "bits/herb", "strip/",
                  "bloom/", "pass/", "proof/", "clip/loss_val", "clip/r1_val", "devset/", "hammer/",
                  "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_", "ddpm_val/", "held/", "prefs/",
-                 "clap_val/", "evals/", "page_val/")  # fmt: skip
+                 "clap_val/", "evals/", "page_val/",
+                 "gd_ema/", "devel/", "kto_eval/", "shelf/", "validation_step/", "ids_dev/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -81,7 +83,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "bloom/mse", "pass/loss_tok", "proof/dpo_loss", "clip/loss_val", "devset/lm_loss",
                "hammer/ce", "ema_val/mse", "dpo_eval/loss", "atlas/loss", "lm_val/nll",
                "cells/val_ce", "ddpm_val/loss", "held/loss", "prefs/held_loss", "clap_val/loss",
-               "evals/val_loss", "page_val/loss")  # fmt: skip
+               "evals/val_loss", "page_val/loss", "gd_ema/loss", "devel/loss", "kto_eval/loss",
+               "shelf/loss", "validation_step/nll", "ids_dev/loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -91,7 +94,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "moco/loss", "step/soft_ce", "bits/train", "mill/loss",
           "unet/mse", "sft/loss_tok", "desk/dpo_loss", "clip/loss_in", "train/lm_loss", "bidder/ce",
           "flow/train_mse", "dpo/loss", "match/loss", "lm/nll", "cells/train_ce",
-          "ddpm/train_loss", "qlora/loss", "slogan/loss", "clap/train_loss", "iter/lm_loss", "page/loss")  # fmt: skip
+          "ddpm/train_loss", "qlora/loss", "slogan/loss", "clap/train_loss", "iter/lm_loss", "page/loss",
+          "gd/step_loss", "peft/loss_train", "kto/loss", "retrieval/loss", "training_step/nll", "ids/loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
@@ -99,13 +103,13 @@ ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fi
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
               **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
               **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
-              **twentythird.ALSO_RIGHT}  # fmt: skip
+              **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
              *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
-             *twentythird.PROGRAMS)  # fmt: skip
+             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

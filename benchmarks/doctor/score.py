@@ -70,6 +70,7 @@ import thirteenth  # noqa: E402
 import twelfth  # noqa: E402
 import twentieth  # noqa: E402
 import twentyfirst  # noqa: E402
+import twentyfourth  # noqa: E402
 import twentysecond  # noqa: E402
 import twentythird  # noqa: E402
 from putaway import part_of  # noqa: E402
@@ -355,7 +356,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         parts.setdefault(program, []).append(one)
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
                  seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond,
-                 twentythird)  # fmt: skip
+                 twentythird, twentyfourth)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

@@ -172,7 +172,8 @@ def test_evaluations_are_looked_at_less_often_where_nothing_new_was_trained_on()
 @pytest.mark.parametrize(
     ("changed", "targets", "said"),
     [({}, 48.0, True), ({"": 0.14}, 48.0, False), ({"_rows": 53.0}, 48.0, False), ({"_passes": 0.5}, 48.0, False),
-     ({"_passes": 0.75}, 48.0, True), ({"": 0.3, "_passes": 0.75}, 48.0, False), ({}, 16.0, False)],  # the last: as rows of a table have
+     ({"_passes": 0.75}, 48.0, True), ({"": 0.3, "_passes": 0.75}, 48.0, False),
+     ({}, 16.0, False)],  # the last: as rows of a table have
 )  # fmt: skip
 def test_siblings_of_texts_in_two_evaluations_are_a_warning(
     changed: dict[str, float], targets: float, said: bool

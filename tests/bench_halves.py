@@ -225,7 +225,7 @@ TWENTYTHIRD = {
     "chronicles": (3, ("moved_by_get_batch_and_by_forward",)),
     "pagers": (3, ("class_counts_are_the_weights",)),
 }
-# The twenty-fourth, which is put away: the same.
+# The twenty-fourth: the same.
 TWENTYFOURTH = {
     "chimes": (3, ("rand_like_for_randn_like",)),
     "clocks": (3, ("labels_rolled_and_the_model_shifts",)),

@@ -204,6 +204,22 @@ def test_the_best_so_far_and_other_words_are_no_reward(name: str) -> None:
     assert not plays("reward", name)
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["kto/bad_reward", "kto/good_reward"], []),
+        (["reward/win", "reward/lose"], []),
+        (["kto/bad_reward", "kto/loss"], ["kto/bad_reward"]),
+        (["reward/format", "reward/accuracy", "kl"], ["reward/format", "reward/accuracy"]),
+        (["train/reward", "kto/bad_reward", "kto/good_reward"], ["train/reward"]),
+    ],
+)
+def test_rewards_of_two_sides_that_are_compared_are_no_policy_s(names: list[str], found: list[str]) -> None:
+    assert sorted(candidates("reward", dict.fromkeys(names, (0.0,)))) == sorted(
+        [name for name in names if name in found and plays("reward", name)]
+    )
+
+
 @pytest.mark.parametrize("name", ["loss_train_last_batch", "Err_G", "errD", "trainloss", "error_gen"])
 def test_losses_may_say_their_data_behind_or_be_errors_of_an_adversary(name: str) -> None:
     assert plays("loss", name)

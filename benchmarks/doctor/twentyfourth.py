@@ -341,12 +341,12 @@ FAULTS: tuple[Row, ...] = (
                "weights upside down", "weights sorted", "class imbalance", "rare classes not learnt",
                "rare classes ignored", "weights wrong", "rare classes never predicted", "order of the weights wrong",
                "majority classes favoured", "weights in the wrong order")}),
-    ("no_sync_around_the_whole_update", "gradients not synchronised", "desync ranks plateau eval config logging "
+    ("no_sync_around_the_whole_update", "gradients not synchronised", "desync plateau eval config logging "
      "divergence", "start", (PACKETS,), "no part of an update is synchronised: each rank trains for itself",
      {"also": ("all_reduce missing", "no_sync everywhere", "ranks drift apart", "no_sync left on", "weights differ",
                "gradients not averaged", "ranks not synchronised", "weights differ across ranks", "ddp bypassed",
                "ranks train alone", "ranks disagree", "gradient sync skipped")}),
-    ("each_rank_reads_a_half_of_the_capture", "ranks have other data", "data desync ranks eval config plateau overfit "
+    ("each_rank_reads_a_half_of_the_capture", "ranks have other data", "data desync eval config plateau overfit "
      "divergence spike rank_loss", "start", (PACKETS,),
      "each rank has a half of the rows, which are kind after kind: kinds of one are unknown to the other",
      {"also": ("shards not shuffled", "data sorted", "data not shuffled", "ranks have different classes",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -253,6 +253,30 @@ def _sums_of(parts: Iterable[str]) -> list[str]:
     return [f"{head}/{whole}" for head, number in heads.items() if head and number > 1 for whole in _SUMS]
 
 
+_SIDES = {
+    "chosen": ("rejected",), "good": ("bad",), "better": ("worse",), "best": ("worst",), "winner": ("loser",),
+    "win": ("lose", "loss"), "won": ("lost",), "wins": ("losses",), "w": ("l",), "positive": ("negative",),
+    "pos": ("neg",), "liked": ("disliked",), "desirable": ("undesirable",), "desired": ("undesired",),
+    "preferred": ("dispreferred", "rejected"), "accepted": ("rejected", "refused"), "kept": ("dropped",),
+}  # fmt: skip
+"""Words of a preference's answers, and of those that they are compared with."""
+_OPPOSITE: dict[str, set[str]] = {}
+for _one, _others in _SIDES.items():
+    _OPPOSITE.setdefault(_one, set()).update(_others)
+    for _other in _others:
+        _OPPOSITE.setdefault(_other, set()).add(_one)
+
+
+def is_of_one_side(name: str, channels: Container[str]) -> bool:
+    """Whether a series is of a preference's one side, by a word of its name for which the other side's is there too."""
+    parts = re.split(r"([^A-Za-z]+)", name)
+    return any(
+        "".join([*parts[:at], other, *parts[at + 1 :]]) in channels
+        for at, part in enumerate(parts)
+        for other in _OPPOSITE.get(part, ())
+    )
+
+
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
     """Names of channels that may play a role, the likeliest first; longer ones before shorter ones of equal rank.
 
@@ -277,6 +301,8 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
             spelled[item] for item in _SPELLINGS.get(name, ()) if item in spelled and spelled[item] not in chosen_names
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
+    if role == "reward":  # a policy earns none of those that are differences of log probabilities
+        matching = [name for name in matching if not is_of_one_side(name, channels)]
     if role in ("loss", "eval_loss"):
         matching += [whole for whole in _sums_of(matching) if whole in channels]
     if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):

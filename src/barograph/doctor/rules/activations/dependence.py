@@ -182,12 +182,12 @@ class PaddingRead(RevisedRule):
 
     Rows of tokens are padded at their ends, and the output has one line for a whole text. The gradient of that line,
     with respect to what the first layers gave, is not 0 at the padding. A warning where four fifths of it or more are
-    there, though less than three fifths of the places are padding (the last place is read, which is padding in most
-    rows), and where the attention hides the padding, so that it can only come from what pools the places: a mean or a
-    maximum over all of them, or the last one. An info finding else: recurrence and convolutions without masks see
-    padding, and may learn to pass over it. Where the model is given the rows' lengths or a mask, and the last state
-    of a recurrent layer is read all the same, or its output at one place of the padding, it has gone on over that:
-    a warning. So it is of records of several numbers a place, which end with three equal places or more.
+    there, though a twentieth to three fifths of the places are padding (the last place is read, which is padding in
+    most rows), and where the attention hides the padding, so that it can only come from what pools the places: a mean
+    or a maximum over all of them, or the last one. An info finding else: recurrence and convolutions without masks see
+    padding, and may learn to pass over it. Where the model is given the rows' lengths or a mask, and the last state of
+    a recurrent layer is read all the same, or its output at one place of the padding, it has gone on over that: a
+    warning. So it is of records of several numbers a place, which end with three equal places or more.
 
     What to do: pool by the mask, `(x * mask).sum(1) / mask.sum(1)`; read the last token by the rows' lengths;
     `pack_padded_sequence` for recurrent layers.
@@ -201,6 +201,7 @@ class PaddingRead(RevisedRule):
         "some": (0.02, "of the gradient; ours"),
         "most": (0.8, "of the gradient; ours"),
         "padding": (0.6, "of the places, at most; ours"),
+        "least": (0.05, "of the places, at least: equal tokens at the end of a row or two may be no padding; ours"),
     }
     causes = ("padding is read: places are pooled without their mask, or the last place is read, which is padding",)
     remedies = (
@@ -223,7 +224,7 @@ class PaddingRead(RevisedRule):
         there = watched(history, "padding_share", place)
         state, known_place = (watched(history, name, place) == 1 for name in ("state_behind_padding", "padding_given"))
         behind = state and known_place
-        most = behind or (value >= self.at["most"] and there <= self.at["padding"])
+        most = behind or (value >= self.at["most"] and self.at["least"] <= there <= self.at["padding"])
         if value >= self.at["some"] and self.first(place[2]):
             what = f"{100 * value:.0f}% of what the outputs depend on is padding, of which the texts have "
             what = "The outputs read a row's padding, of which rows have " if behind and value == 1 else what

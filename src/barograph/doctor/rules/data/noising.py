@@ -8,6 +8,7 @@ Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTim
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_VELOCITY = re.compile(r"(?i)veloc|(?:^|[^a-z])v[_-]?pred|pred(?:ict\w*)?[_-]v(?:$|[^a-z])")
+_TARGET = re.compile(r"(?i)pred|objective|param|target")
 _ABSENT = 0.05  # factor of a noise in an input that does not have it
 
 
@@ -122,7 +125,8 @@ class NoiseTargets(WatchRule):
     - Targets are the inputs, in twelve looks in a row: the model has to do nothing.
     - Targets are such noise, and its factor in the inputs is below a twentieth in the median of twelve looks in a row,
       above 0 in three of them and below 0 in three, as that of noise which the inputs don't have: of little noise that
-      they do have it is above 0 in all.
+      they do have it is above 0 in all. Velocities of normalised examples have none in the inputs either: where the
+      configuration names them, or the targets of one look before were no noise, nothing is said.
 
     What to do: `noise = torch.randn_like(images)` in each step, of images from -1 to 1; `loss(model(noisy, t), noise)`.
     """
@@ -145,10 +149,12 @@ class NoiseTargets(WatchRule):
         self._before = math.nan, math.nan
         self._factors: list[float] = []
         self._counts: dict[str, int] = {}
+        self._always = True  # whether all targets so far were noise
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         noise, even, copied = (watched(history, name, place) == 1 for name in ("noise_target", "noise_even",
                                                                                "input_target"))  # fmt: skip
+        self._always &= noise
         now, before = (watched(history, "target_mean", place), value), self._before
         self._before = now
         if not math.isfinite(watched(history, "time_high", place)):
@@ -163,7 +169,7 @@ class NoiseTargets(WatchRule):
             "even": even and not copied,
             "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
             "copied": copied,
-            "absent": noise,
+            "absent": noise and self._always and not _is_velocity(history),
             "alike": watched(history, "noise_alike", place) == 1 and not near,
         }
         said = {
@@ -199,6 +205,14 @@ class NoiseTargets(WatchRule):
                     0, text, found=place[0], segment=place[2], confidence=_PROOF, key=name, causes=[cause],
                     remedies=[remedy], evidence={"looks": self._counts[name], "standing": True},
                 )  # fmt: skip
+
+
+def _is_velocity(history: RunHistory) -> bool:
+    """Whether the configuration says that velocities are learnt: `v_prediction`, `objective: pred_v`."""
+    return any(
+        isinstance(value, str) and (_VELOCITY.search(value) or (value.lower() == "v" and _TARGET.search(name)))
+        for name, value in history.options.found.items()
+    )
 
 
 class ConstantTime(WatchRule):

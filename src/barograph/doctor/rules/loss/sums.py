@@ -46,14 +46,14 @@ class SummedLoss(Rule):
     evaluation's. Two things must agree on one number: the median of four to sixteen such ratios, and the beginning,
     where a model that knows nothing has one loss in both: the first ratio, if the first evaluation is among the first
     20 steps, or the first loss over ln of the output's width (`model/output_width`) or of the vocabulary, and over ln 2
-    where an answer is compared with another (`model/loss_ranks`). A number that
-    the configuration has, or a product of two, proves it: gradient accumulation, ranks, batch size, length. Both are
-    within 10% of it (the median of eight ratios alone, where the number is 8 or more and no width is known); the median
-    within a third, for a loss that is all noise, where it is 4 or more and the first loss over ln of the width agrees;
-    each ratio within half, where it is 2 or 3.
-    Any other number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at
-    four evaluations in a row; where the graph shows what is added up, `loss_weight` says it. Where the configuration
-    says that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
+    where an answer is compared with another (`model/loss_ranks`); a first loss of a guess's own size was not summed,
+    and the first evaluation has learnt already. A number that the configuration has, or a product of two, proves it:
+    gradient accumulation, ranks, batch size, length. Both are within 10% of it (the median of eight ratios alone, where
+    the number is 8 or more and no width is known); the median within a third, for a loss that is all noise, where it is
+    4 or more and the first loss over ln of the width agrees; each ratio within half, where it is 2 or 3. Any other
+    number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at four
+    evaluations in a row; where the graph shows what is added up, `loss_weight` says it. Where the configuration says
+    that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
 
     Where the watch knows that the loss which is differentiated is a mean (`model/loss_weight` times
     `model/backwards` is 1), the number that is logged is the sum, and the training is well.
@@ -69,6 +69,7 @@ class SummedLoss(Rule):
         "times": (4.0, "a number that the configuration does not have; ours"),
         "same": (0.1, "how far ratios may differ; ours"),
         "evaluations": (4.0, "ours"),
+        "guess": (0.15, "of a guess's loss, at which the first one is a mean, whatever evaluations say; ours"),
     }
 
     def reset(self) -> None:
@@ -147,7 +148,8 @@ class SummedLoss(Rule):
             near = 1 / 3 if guessed and number >= 4 else same
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)
             sure = number >= 8 and len(self._ratios) >= 8 and not guess > 0
-            if (sure or guessed or abs(self._early / number - 1) < same) and steady and abs(middle / number - 1) < near:
+            early = abs(self._early / number - 1) < same and not abs(loss.first / guess - 1) < self.at["guess"]
+            if (sure or guessed or early) and steady and abs(middle / number - 1) < near:
                 return self._say(history, value, found, number, what, guess)
         if known(history.channel("model/loss_summed"), found, 1 << 62, self._segment) > 1:
             return None  # `loss_weight` knows the number

@@ -347,7 +347,7 @@ FAULTS: tuple[Row, ...] = (
                "gradients not averaged", "ranks not synchronised", "weights differ across ranks", "ddp bypassed",
                "ranks train alone", "ranks disagree", "gradient sync skipped")}),
     ("each_rank_reads_a_half_of_the_capture", "ranks have other data", "data desync eval config plateau overfit "
-     "divergence spike rank_loss", "start", (PACKETS,),
+     "divergence spike", "start", (PACKETS,),
      "each rank has a half of the rows, which are kind after kind: kinds of one are unknown to the other",
      {"also": ("shards not shuffled", "data sorted", "data not shuffled", "ranks have different classes",
                "shards are contiguous", "shards differ", "rank data skewed", "split by class across ranks",

@@ -223,6 +223,24 @@ def test_a_margin_of_zero_alone_is_of_a_policy_that_is_its_own_reference(
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
 @pytest.mark.parametrize(
+    ("names", "bad", "told"),
+    [
+        (("kto__good_reward", "kto__bad_reward"), 0.0, True),
+        (("reward__winner", "reward__loser"), 0.0, True),
+        (("kto__good_reward", "kto__bad_reward"), -0.1, False),  # of another name it takes both sides
+        (("kto__good_reward", "kto__other_reward"), 0.0, False),
+    ],
+)
+def test_rewards_of_both_sides_are_known_by_opposite_words(
+    names: tuple[str, str], bad: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    good, other = names
+    found = one(ReferenceMoves, 0.1, pieces, **{good: 0.0 * ONES[:40], other: bad * ONES[:40]})
+    assert [one.severity for one in found] == ["critical"] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
     ("averaged", "falls", "first", "beta", "says"),
     [
         (1.0, 0.0002, 0.693, 0.1, True),

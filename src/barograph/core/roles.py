@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -37,6 +37,7 @@ _NO_LOSS = (
 )
 
 # Role → canonical names of the store, the likeliest first, then a pattern for names of users.
+_WON = r"chosen|good|better|winn?er|preferred|desirable|liked|accepted"
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
@@ -90,6 +91,17 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_?mean)?|(?:mean|avg|average)_?(?:ep_?ret|return|score))"
         r"(?:_\(?(?:last_)?\d{1,6}\)?(?:_ep(?:isode)?s?)?)?"  # over that many episodes
         r"|critic/score/mean",
+    ),
+    "chosen_reward": (
+        (
+            "rewards/chosen",
+            "train/rewards/chosen",
+            "rewards_chosen",
+            "train/rewards_chosen",
+            "reward_chosen",
+            "rewards_train/chosen",
+        ),
+        rf"(?!.*(?:{HELD_OUT}))(?:(?:.*[^a-z])?(?:{_WON})[_/]rewards?|(?:.*[^a-z])?rewards?[_/](?:{_WON}))",
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?!.*cross)(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
@@ -267,14 +279,14 @@ for _one, _others in _SIDES.items():
         _OPPOSITE.setdefault(_other, set()).add(_one)
 
 
-def is_of_one_side(name: str, channels: Container[str]) -> bool:
-    """Whether a series is of a preference's one side, by a word of its name for which the other side's is there too."""
+def other_sides(name: str) -> list[str]:
+    """What the series of the other side may be called, for a word of its name that says a side of a preference."""
     parts = re.split(r"([^A-Za-z]+)", name)
-    return any(
-        "".join([*parts[:at], other, *parts[at + 1 :]]) in channels
+    return [
+        "".join([*parts[:at], other, *parts[at + 1 :]])
         for at, part in enumerate(parts)
-        for other in _OPPOSITE.get(part, ())
-    )
+        for other in sorted(_OPPOSITE.get(part, ()))
+    ]
 
 
 def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], int] | None = None) -> list[str]:
@@ -302,7 +314,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         ]
     matching = [name for name in channels if name not in chosen_names and _matches(role, name)]
     if role == "reward":  # a policy earns none of those that are differences of log probabilities
-        matching = [name for name in matching if not is_of_one_side(name, channels)]
+        matching = [name for name in matching if not any(other in channels for other in other_sides(name))]
     if role in ("loss", "eval_loss"):
         matching += [whole for whole in _sums_of(matching) if whole in channels]
     if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.configuration import BATCH
+from barograph.core.roles import ROLES, other_sides
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.rules.data.examples import Place
 
-CHOSEN = ("rewards/chosen", "train/rewards/chosen", "rewards_chosen", "train/rewards_chosen", "reward_chosen",
-          "rewards_train/chosen")  # fmt: skip
+CHOSEN = ROLES["chosen_reward"][0]
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin", "rewards_eval/margins",
               "rewards_valid/margins")  # fmt: skip
@@ -70,7 +70,7 @@ class ReferenceMoves(Rule):
 
     name, family, kind, severity = "reference_moves", "rl", "rl", "critical"
     proves = "training"
-    needs = tuple(["|".join(f"={name}" for name in (*CHOSEN, *MARGINS))])
+    needs = tuple(["|".join(["chosen_reward", *(f"={name}" for name in MARGINS)])])
     about = "The reference of a preference is the policy itself."
     sources = ()
     thresholds: ClassVar = {
@@ -88,8 +88,12 @@ class ReferenceMoves(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._noisy(history)
-        name = next((name for name in (*CHOSEN, *MARGINS) if history.channel(name) is not None), "")
-        for (step, time, segment), value in self._cursor.each(history.channel(name)):
+        chosen = history.role("chosen_reward") or margins_of(history)
+        name = chosen.name if chosen is not None else ""
+        others = [] if name in (*CHOSEN, *MARGINS) else [history.channel(one) for one in other_sides(name)]
+        for (step, time, segment), value in self._cursor.each(chosen):
+            if others and not any(known(one, step, time, segment) == 0 for one in others):
+                value = math.nan  # of another name it takes both sides
             if segment != self._segment or value != 0:
                 self._segment, self._count, self._began = segment, 0, step
             idle = known(history.role("lr"), step, time, segment) == 0

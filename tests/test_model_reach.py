@@ -115,6 +115,7 @@ class Tied(nn.Module):
      ("apart", {"tie_word_embeddings": True}, True), ("apart", {"tie_word_embeddings": False}, False),
      ("apart", {"tied": True}, True), ("apart", {"share_decoder_input_output_embed": True}, True),
      ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),
+     ("apart", {"share_embeddings": True}, True), ("copied", {"share_embeddings": False}, False),
      ("grown", {}, True), ("grown far", {}, False), ("said", {}, True),
      ("resized", {}, True), ("resized far", {}, False), ("resized still", {}, False)],
 )  # fmt: skip

@@ -26,6 +26,8 @@ _SHARES = re.compile(r"shar|\btie|tied|tying|repeat|recur|loop|unroll|reuse|iter
 _DETACHES = re.compile(r"detach|stop_?grad", re.I)
 # words of options such as `tie_weights`, `tied_embeddings`, `share_decoder_input_output_embed`
 _TIED = frozenset({"tie", "tied", "ties", "tying"})
+_SHARED = frozenset({"share", "shared", "shares", "sharing"})
+_TWO_SIDES = re.compile(r"(?i)enc|dec|src|tgt|source|target|tower|query|key|left|right")
 _TABLES = frozenset({
     "weight", "weights", "embed", "embeds", "embedding", "embeddings", "emb", "embs", "wte", "word", "words", "token",
     "tokens", "vocab", "head", "lm", "softmax", "output", "outputs", "input", "inputs", "in", "out", "decoder",
@@ -167,7 +169,8 @@ class UntiedWeights(Rule):
 
     At the first watched step they hold the same numbers in two places (a copy made by hand, by loading, by moving or
     wrapping one of them); or the configuration says that embeddings are tied (`tie_weights`, `tied_embeddings`, the
-    model's own `config.tie_word_embeddings`), and no output layer has the embedding's tensor. One of the two may have
+    model's own `config.tie_word_embeddings`; `share_embeddings`, where nothing else is shared, and neither is of an
+    encoder, a decoder or a tower), and no output layer has the embedding's tensor. One of the two may have
     some rows more, up to a fifth, as behind a resize; or as many rows, of which up to a fifth are others in the two, as
     where both were resized apart, and one of them is trained. Two layers of one shape alone say nothing. Where the
     configuration says that they are not tied (`tie_embeddings: false`), equal numbers are an info finding.
@@ -187,12 +190,13 @@ class UntiedWeights(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), _ in self._cursor.each(history.channel("model/untied")):
             same = known(history.channel("model/untied_copy"), step, time, segment) == 1
-            said = _says_tied(history) or known(history.channel("model/untied_said"), step, time, segment) == 1
+            names = names_of(history, "untied_weights", step, time)
+            said = known(history.channel("model/untied_said"), step, time, segment) == 1
+            said = said or _says_tied(history, sides=names)
             if not (same or said) or not self.first(segment):
                 continue
-            names = names_of(history, "untied_weights", step, time)
             what = "hold the same numbers in two tensors" if same else "are two tensors, though they should be tied"
-            meant = not said and _says_tied(history, False)
+            meant = not said and _says_tied(history, False, names)
             yield self.finding(
                 step, f"{names} {what}: what one learns the other does not.", found=step, segment=segment,
                 severity="info" if meant else self.severity, confidence=0.3 if meant else 0.95,
@@ -278,14 +282,21 @@ _ADDED = "weight tying broken: rows that were added to the embedding are trained
 _BOTH = "make the rows once in each pass, and take them for the embedding and for the output: `cat([table, added])`"
 
 
-def _says_tied(history: RunHistory, tied: bool = True) -> bool:
-    """Whether the configuration says, in whatever words, that the output layer is the embedding, or that it is not."""
+def _says_tied(history: RunHistory, tied: bool = True, sides: str = "") -> bool:
+    """Whether the configuration says, in whatever words, that the output layer is the embedding, or that it is not.
+    sides: the names of both, where embeddings that are shared, and nothing else, may be these two."""
+    of_tables, of_others = [], 0
     for name, value in history.options.found.items():
         words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()))
-        if value is tied and ((words & _TIED and words <= _TIED | _TABLES) or ({"share", "shared"} & words
-                              and words <= {"share", "shared"} | _TABLES and len(words & _TABLES) > 1)):  # fmt: skip
+        shares = bool(_SHARED & words)
+        if value is tied and words & _TIED and words <= _TIED | _TABLES:
             return True
-    return False
+        if value is tied and shares and words <= _SHARED | _TABLES:
+            of_tables.append(len(words & _TABLES))
+        elif value and (shares or words & _TIED):
+            of_others += 1
+    alone = bool(sides) and not of_others and not _TWO_SIDES.search(sides)
+    return any(count > 1 or alone for count in of_tables)
 
 
 class ConstantOutput(Rule):

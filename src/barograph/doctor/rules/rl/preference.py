@@ -45,6 +45,13 @@ def margins_of(history: RunHistory) -> Channel | None:
     return next((one for name in MARGINS if (one := history.channel(name)) is not None), None)
 
 
+def rewards_of(history: RunHistory) -> tuple[Channel | None, Channel | None]:
+    """The implicit rewards of chosen and of rejected answers, by any words for these."""
+    chosen = history.role("chosen_reward")
+    others = other_sides(chosen.name) if chosen is not None else []
+    return chosen, next((one for name in others if (one := history.channel(name)) is not None), None)
+
+
 def is_preference(history: RunHistory, time: int) -> bool:
     """Whether a preference is learnt, by what is known at a time: its margins, or the graph of its loss."""
     return came_by(margins_of(history), time) or came_by(history.channel("model/preference_averaged"), time)
@@ -88,12 +95,13 @@ class ReferenceMoves(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._noisy(history)
-        chosen = history.role("chosen_reward") or margins_of(history)
+        chosen, rejected = rewards_of(history)
+        chosen = chosen or margins_of(history)
         name = chosen.name if chosen is not None else ""
-        others = [] if name in (*CHOSEN, *MARGINS) else [history.channel(one) for one in other_sides(name)]
+        both = name not in (*CHOSEN, *MARGINS)  # of another name it takes both sides
         for (step, time, segment), value in self._cursor.each(chosen):
-            if others and not any(known(one, step, time, segment) == 0 for one in others):
-                value = math.nan  # of another name it takes both sides
+            if both and known(rejected, step, time, segment) != 0:
+                value = math.nan
             if segment != self._segment or value != 0:
                 self._segment, self._count, self._began = segment, 0, step
             idle = known(history.role("lr"), step, time, segment) == 0
@@ -385,7 +393,7 @@ class PairsAlike(Rule):
     name, family, kind, severity = "pairs_alike", "rl", "rl", "critical"
     needs = (
         "|".join([*(f"={name}" for name in MARGINS), "=model/beside_copies"]),
-        "|".join([*(f"={name}" for name in CHOSEN), "=model/loss_ranks"]),
+        "chosen_reward|=model/loss_ranks",
     )
     about = "Chosen and rejected answers are the same."
     thresholds: ClassVar = {
@@ -403,7 +411,7 @@ class PairsAlike(Rule):
         self._row: list[tuple[int, int]] = []
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        chosen = next((one for name in CHOSEN if (one := history.channel(name)) is not None), None)
+        chosen, _ = rewards_of(history)
         for which, place, value in self._cursor.in_order(history.channel("model/beside_copies"), chosen):
             yield from (self._by_margin if which else self._by_input)(history, place, value)
 

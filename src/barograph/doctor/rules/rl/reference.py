@@ -19,7 +19,7 @@ from barograph.doctor.kernel.cursor import numeric_setting, usual
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.preference import CHOSEN, MARGINS, margins_of
+from barograph.doctor.rules.rl.preference import MARGINS, margins_of, rewards_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _OTHER = "reference is another network: not a copy of the policy"
 _ANY_MARGIN = "|".join(f"={name}" for name in MARGINS)
-_REJECTED = tuple(name.replace("chosen", "rejected") for name in CHOSEN)
 
 
 class ReferenceApart(Rule):
@@ -89,8 +88,7 @@ class ReferenceApart(Rule):
         apart = history.channel("model/other_apart")
         if apart is None or not apart.end or apart.rows(0, 1).step[0] > self.at["steps"]:
             return
-        names = (next((name for name in some if history.channel(name)), "") for some in (CHOSEN, _REJECTED))
-        chosen, rejected = map(history.channel, names)
+        chosen, rejected = rewards_of(history)
         near = apart.rows(0, 1).value[0] < self.at["apart"] and apart.end < self.at["looks"]
         here = chosen is not None and rejected is not None and min(chosen.end, rejected.end)
         if not self._done and here and not (near and not history.facts.get("finished")):

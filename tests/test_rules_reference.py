@@ -51,6 +51,16 @@ def test_the_first_rewards_of_a_preference_are_zero(
     assert cause is None or found[0].causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(("names", "late", "told"), [
+    (("rewards/chosen", "rewards/rejected"), 0, True), (("kto/good_reward", "kto/bad_reward"), 0, True),
+    (("kto/good_reward", "kto/bad_reward"), 3, False),  # no batch before had an answer of that side
+])  # fmt: skip
+def test_first_rewards_of_both_sides_are_those_of_one_step(names: tuple[str, str], late: int, told: bool) -> None:
+    columns = {names[0]: (STEP, 0.0 * STEP), names[1]: (STEP[late:], -0.5 + 0.0 * STEP[late:]),
+               "model/other_apart": (STEP, 1e-4 + 1e-4 * STEP)}  # fmt: skip
+    assert bool(findings_of([ReferenceApart()], columns, (), config={"beta": 0.1})) == told
+
+
 @pytest.mark.parametrize(
     ("config", "told"),
     [({"iteration": 2}, False), ({"dpo.round": 1}, False), ({"dpo": {"ref_model": "sft/"}, "model": "dpo-1/"}, False),

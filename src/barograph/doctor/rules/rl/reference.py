@@ -132,6 +132,8 @@ class ReferenceApart(Rule):
     def _rewarded(self, history: RunHistory, chosen: Channel, rejected: Channel, apart: Channel) -> Iterator[Finding]:
         """By the rewards of the first row."""
         first, away = chosen.rows(0, 1), apart.rows(0, int(self.at["looks"]))
+        if first.step[0] != rejected.rows(0, 1).step[0]:
+            return  # a batch may have answers of one side alone, where they are judged one by one
         good, bad = float(first.value[0]), float(rejected.rows(0, 1).value[0])
         reward, distance = max(abs(good), abs(bad)), float(away.value[0])
         if min(abs(good), abs(bad)) <= _ROUNDING < self.at["one"] <= reward < math.inf and not has_no_reference(

@@ -295,7 +295,7 @@ _fault("same_seed_on_ranks", "same data on all ranks", "repeated_data desync dat
 
 # -- mistakes in the code of the loop, the loss and the data --------------------------------------------
 
-_fault("loss_summed", "loss summed", "logits exploding clipping learning_rate", START,
+_fault("loss_summed", "loss summed", "logits exploding clipping learning_rate config", START,
        (VIT, RARE, DIFFUSION, BF16, DPO, FP16, FSDP2, CONTRASTIVE), "the loss is summed over the batch's targets",
        also=("gradient accumulation scaled wrongly",))
 _fault("no_grad_missing", "no_grad missing", "memory eval", START, (VIT, RARE, FP16, CONTRASTIVE),

@@ -282,6 +282,13 @@ def test_a_jump_among_the_first_rows_that_stays_has_not_recovered_after_three() 
     assert one.evidence["expected"] < 2.1
 
 
+def test_ten_rows_that_go_up_and_down_are_noise_however_low_the_first_is() -> None:
+    up_and_down = [2.4, 4.1, 2.9, 4.0, 2.5, 4.3, 3.5, 4.9, 3.0, 4.4]
+    assert not warned(look({"train/loss": rows(up_and_down)}))
+    (one,) = warned(look({"train/loss": rows([2.4, 2.1, 2.2, 2.0, *[9.0, 30.0, 41.0, 90.0, 85.0, 99.0]])}, Divergence))
+    assert one.rule == "divergence"
+
+
 def test_a_few_rows_that_leap_above_all_before_diverge() -> None:
     (one,) = warned(look({"train/loss": rows([1.9, 1.6, 1.5, 3.1, 6.2, 5.9, 5.1, 4.9])}, Divergence))
     assert (one.severity, one.step) == ("warning", 4)

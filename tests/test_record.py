@@ -6,11 +6,12 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barograph.core.record import Record, RouterFigures, decode, encode, format_time, numbers, parse_time
+from barograph.core.record import Record, RouterFigures, decode, encode, format_time, json_text, numbers, parse_time
 
 NUMBERS = st.one_of(st.floats(), st.integers(), st.booleans())
 PLAIN = st.one_of(
@@ -49,6 +50,11 @@ def test_nested_values_are_strict_json(value: Any) -> None:
 @pytest.mark.parametrize("odd", ["\ud800", object(), 10**400, {1: 2}, b"bytes", {3, 4}, 'a\x00b\n"\\'])
 def test_values_that_json_does_not_know_do_not_cost_the_record(odd: Any) -> None:
     assert json.loads(encode(Record("metrics", 0, 0, {"odd": odd, "loss": 1.5})))["loss"] == 1.5
+
+
+@pytest.mark.parametrize("number", [np.float64(1.5), np.float64("nan"), np.float64("inf")])
+def test_text_for_people_takes_numpys_numbers(number: float) -> None:
+    assert json.loads(json_text({"seconds": number}))["seconds"] in (1.5, "NaN", "Infinity")
 
 
 def test_a_users_names_that_a_record_uses_itself_are_kept_aside() -> None:

@@ -15,6 +15,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 from barograph.doctor.rules.loss.falls import LossJumpDown
 from barograph.doctor.rules.loss.learning import NotLearning
+from barograph.doctor.rules.loss.others import NonFiniteSeries
 from barograph.doctor.rules.loss.progress import Divergence, LossPlateau
 from barograph.doctor.rules.loss.spikes import LossSpike
 from barograph.doctor.rules.loss.stillness import FrozenLoss, ZeroLoss
@@ -118,6 +119,46 @@ def test_next_to_nothing_of_a_texts_loss_within_forty_rows_is_given_away() -> No
 
 
 # -- losses that stand, and rates of 0 -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "count", "said"), [
+    (0.41702200470257402, 9, True),
+    (0.417022, 9, False),  # rounded: it may move further behind
+    (0.41702200470257402, 7, False),
+])  # fmt: skip
+def test_eight_rows_of_a_number_that_nobody_rounded_are_frozen(value: float, count: int, said: bool) -> None:
+    told_of = warned(look({"train/loss": rows([0.31, *[value] * count])}, FrozenLoss))
+    assert [(one.rule, one.step) for one in told_of] == [("frozen_loss", 2)] * said
+
+
+@pytest.mark.parametrize(("values", "names"), [
+    ({"train/loss": [2.1, 2.0], "critic/vf_loss": [math.nan] * 2}, ["non_finite_series"]),
+    ({"reward": [0.5], "value loss": [math.inf]}, ["non_finite_series"]),
+    ({"train/loss": [2.1, 2.0], "aux_loss": [math.nan, 0.1]}, []),
+    ({"train/loss": [2.1, 2.0, 1.9, 1.8, 1.7], "aux_loss": [math.nan] * 5}, []),  # it may not be measured
+])  # fmt: skip
+def test_a_loss_that_is_never_a_number_is_named_in_a_log_of_a_few_rows(
+    values: dict[str, list[float]], names: list[str]
+) -> None:
+    columns = {name: np.array(value) for name, value in values.items()}
+    said = only(findings([NonFiniteSeries()], columns), "non_finite_series")
+    assert [one.rule for one in said] == names
+
+
+@pytest.mark.parametrize(("accuracies", "said"), [
+    ((0.5, 0.5), True),
+    ((0.1, 0.1), True),
+    ((0.5, 0.62), False),
+    ((0.4, 0.4), False),  # 1 over no whole number
+])  # fmt: skip
+def test_accuracies_that_are_a_guess_in_a_later_part_of_a_run_are_told(
+    accuracies: tuple[float, float], said: bool
+) -> None:
+    at = np.arange(120, 128)
+    loss = np.array([1.21, 1.4, 0.9, 0.71, 0.74, 1.1, 1.3, 1.2])
+    named = {"train/accuracy": accuracies[0], "eval/accuracy": accuracies[1]}
+    series = {"train/loss": (at, loss)} | {name: (at, np.full(8, share)) for name, share in named.items()}
+    assert [(one.rule, one.step) for one in warned(look(series, NotLearning))] == [("not_learning", 120)] * said
 
 
 @pytest.mark.parametrize("bound", [87.3365, 103.279, 16.1181, 27.631])
@@ -280,6 +321,13 @@ def test_a_jump_among_the_first_rows_that_stays_has_not_recovered_after_three() 
     (one,) = look({"train/loss": (at * 10, loss)}, LossSpike)
     assert (one.severity, one.step) == ("warning", 1000) and one.evidence["rows"] > 15
     assert one.evidence["expected"] < 2.1
+
+
+def test_ten_rows_that_go_up_and_down_are_noise_however_low_the_first_is() -> None:
+    up_and_down = [2.4, 4.1, 2.9, 4.0, 2.5, 4.3, 3.5, 4.9, 3.0, 4.4]
+    assert not warned(look({"train/loss": rows(up_and_down)}))
+    (one,) = warned(look({"train/loss": rows([2.4, 2.1, 2.2, 2.0, *[9.0, 30.0, 41.0, 90.0, 85.0, 99.0]])}, Divergence))
+    assert one.rule == "divergence"
 
 
 def test_a_few_rows_that_leap_above_all_before_diverge() -> None:

@@ -135,7 +135,7 @@ def mark_non_finite(value: Any) -> Any:
     """The value with every NaN and infinity replaced by its string."""
     if isinstance(value, float):
         if math.isfinite(value):
-            return value
+            return float(value)  # NumPy's float is one of Python's, and the encoder refuses it
         return "NaN" if value != value else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
         return {text(key): mark_non_finite(item) for key, item in value.items()}

@@ -17,7 +17,7 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.short_runs import falls_evenly, nothing_learnt, stays_a_guess
+from barograph.doctor.rules.loss.short_runs import answers_by_chance, falls_evenly, nothing_learnt, stays_a_guess
 from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
 
@@ -96,7 +96,9 @@ class NotLearning(CurveRule):
     outliers or attacks, say nothing. Eight epochs or more of which no evaluation is more accurate than one of the
     first three are a warning where that accuracy comes six times, to the last digit, in a quarter of them at least,
     and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
-    0.05. Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
+    0.05. Eight rows or more, of any part of a run, in which the accuracies of training and evaluation are the same
+    number to the last digit, and that number is 1 over a whole one, are a warning too: one class is answered.
+    Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
     """
@@ -348,8 +350,11 @@ class NotLearning(CurveRule):
         count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
-        if not epochs and not told and int(rows.step[0]) <= 1:
+        by_chance = 0 if epochs or told else answers_by_chance(beside[0], beside[2])
+        if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
+        if by_chance:
+            yield _one_share(self, history, rows, by_chance)
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
@@ -435,6 +440,26 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
     early, late = values[-2 * part : -part], values[-part:]
     error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
     return float(early.mean() - late.mean()) > _BY_CHANCE * error
+
+
+def _one_share(rule: NotLearning, history: RunHistory, rows: ChannelRows, count: int) -> Finding:
+    """Rows in which both accuracies are 1 over a whole number, whatever the loss is: of a part of a log too."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {_unit(history)} the accuracies of training and evaluation are {1 / count:.4g}, "
+        f"those of a guess among {count}",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="chance",
+        confidence=0.8,
+        evidence={"accuracy": rounded(1 / count), "classes": count, "rows": len(rows)},
+        causes=["one class alone: each example is given the same class",
+                "learning rate too high: outputs no longer depend on the inputs",
+                "gradients vanish"],
+        remedies=["Count the classes that the model answers with.",
+                  "Lower the learning rate by a factor of 10; go back to a checkpoint whose accuracy was higher."],
+    )  # fmt: skip
 
 
 def _accuracy(history: RunHistory, role: str) -> Channel | None:

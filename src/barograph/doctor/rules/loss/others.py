@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LOSS = re.compile(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
 _MOST = 64  # series; more are a table
 _JUDGES = ("loss", "eval_loss", "reward")
+_FEW = 4  # rows of a judged series; of fewer nothing is said
 _MACHINE = ("system/", "gpu/", "process/", "model/", "data/", "barograph/")
 
 
@@ -42,6 +43,9 @@ class NonFiniteSeries(Rule):
     """A loss beside the judged one (a term of it, or another model's) becomes NaN or infinite and stays so, while the
     judged loss is finite: 16 rows, or 3 that end the run. If it is finite again later it is an info finding. A series
     in which more than one row in twenty was not a number before has gaps and says nothing.
+
+    So is one that was never a number in a log of so few rows that no loss, evaluation or reward can be judged: fewer
+    than four.
 
     A gradient norm that is not finite in any row of the run is an info finding, and a warning where no loss tells how
     the training went. Where no loss, evaluation or reward was found, any series that ends in such rows is a warning.
@@ -83,6 +87,8 @@ class NonFiniteSeries(Rule):
             yield from self._norm(history)
             if not any(map(history.role, _JUDGES)):
                 yield from self._unnamed(history)
+            if all(judge is None or judge.end < _FEW for judge in map(history.role, _JUDGES)):
+                yield from self._never(history)
 
     def _look(self, history: RunHistory, channel: Channel, column: _Column, rows: ChannelRows) -> Iterator[Finding]:
         if rows.finite and not column.length:
@@ -119,6 +125,23 @@ class NonFiniteSeries(Rule):
             evidence={"rows": column.length, "value": str(column.value)},
         )  # fmt: skip
         yield again(column.told)
+
+    def _never(self, history: RunHistory) -> Iterator[Finding]:
+        """Losses of a log of a few rows that are not finite in any of them: one finding."""
+        known = {history.role("loss"), history.role("eval_loss")}
+        names = [name for name, one in self._columns.items() if one.others + one.length and not one.numbers]
+        names = sorted(name for name in names if history.channels[name] not in known)
+        if not names or not self.first("never"):
+            return
+        rows = history.channels[names[0]].rows()
+        yield self.finding(
+            int(rows.step[0]), f"{' and '.join(names[:2])} {'are' if len(names) > 1 else 'is'} "
+            f"{_word(float(rows.value[0]))} in {f'each of {len(rows)} rows' if len(rows) > 1 else 'the only row'}",
+            key="never", found=int(rows.step[-1]), segment=int(rows.segment[0]), confidence=0.7,
+            evidence={"series": ", ".join(names[:8]), "rows": len(rows), "value": str(float(rows.value[0]))},
+            causes=["non-finite values: what is computed from the model became NaN or infinite"],
+            remedies=["Look at the rows before these; lower the learning rate; go back to an earlier checkpoint."],
+        )  # fmt: skip
 
     def _norm(self, history: RunHistory) -> Iterator[Finding]:
         norm, loss = history.role("norm"), history.role("loss")

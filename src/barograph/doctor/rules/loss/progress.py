@@ -33,7 +33,7 @@ from barograph.doctor.kernel.stages import stage_begins, term_joins
 from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
-from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, excuse_of, leap_of, onset_of
+from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
 from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
@@ -52,7 +52,8 @@ class Divergence(CurveRule):
 
     The curve is the median of the last 5, 9 or 33 rows (up to row 64, 256, beyond), in logarithms. Its rise over the
     lowest point, less how low the lowest of as many points is by chance, must be more than 0.1 (10%) and more than 3,
-    2.25 or 1.75 robust standard deviations of single rows. Behind row 256 a rise of the mean of eight points over the
+    2.25 or 1.75 robust standard deviations of single rows (of a dozen rows, of their steps up and
+    down). Behind row 256 a rise of the mean of eight points over the
     lowest such mean counts as well, by 0.35 (40%) and one deviation: in much noise single medians say little. A curve
     that has risen and come back twice must rise by a quarter more than it did both times.
 
@@ -146,7 +147,7 @@ class Divergence(CurveRule):
                 yield from self._excused(f", and falls below its start at step {tick.step}")
             return
         spread = best.spread if math.isfinite(best.spread) else tick.spread
-        spread = spread if math.isfinite(spread) else 0.0
+        spread = spread if math.isfinite(spread) else early_noise(channel, tick)
         # the lowest of many noisy points is low by chance: by what the lowest of as many medians of normal noise is
         chance = math.sqrt(2 * math.log(max(tick.nth / best.width, 2.0))) * 1.2533 / math.sqrt(best.width)
         floor = best.level + chance * spread

@@ -24,6 +24,7 @@ _ELSEWHERE = re.compile(  # no term of a step's own loss
     r"(?i)(?:^|[/_.])(?:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test|ema|smooth\w*|avg|mean)(?:$|[/_.])"
 )
 _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term was before
+_TURNS = 4  # rows of which no more can be said than that they rise
 _AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
 
@@ -32,6 +33,16 @@ def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bo
     """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
     values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
     return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
+
+
+def early_noise(channel: Channel, tick: Tick) -> float:
+    """The deviation of single rows, in ln, where there are too few for the curve's own: of their steps up and down. A
+    curve that has one way to go has none of it."""
+    values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value
+    values = values[numpy.isfinite(values) & (values > 0)]
+    steps = numpy.diff(numpy.log(values)) if len(values) > _TURNS else numpy.zeros(0)
+    turns = numpy.minimum(abs(steps[1:]), abs(steps[:-1]))[steps[1:] * steps[:-1] < 0]
+    return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
 def comes_back(channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:

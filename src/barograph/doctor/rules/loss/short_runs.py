@@ -38,6 +38,7 @@ _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
 _FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
+_TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -119,6 +120,16 @@ def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArr
     expected = math.log(count)
     losses = numpy.concatenate([value, evaluation])
     return count if abs(losses / expected - 1).max() < _GUESS else 0
+
+
+def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
+    """Among how many classes the accuracies of the training and of evaluations [n] are a guess: the same number in
+    each of eight rows or more, to the last digit, and in both 1 over that number; 0 where they are not."""
+    if min(len(accuracy), len(correct)) < _EPOCHS or not accuracy.min() > 0:
+        return 0
+    share, count = float(accuracy[0]), round(1 / float(accuracy[0])) if accuracy[0] <= 0.5 else 0
+    same = (accuracy == share).all() and (correct == share).all()
+    return count if count and same and abs(share * count - 1) < _TO_FOUR_DIGITS else 0
 
 
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:

@@ -31,6 +31,7 @@ _HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accurac
 _CUT_ROWS = 4  # rows of such a loss
 _CONVERGED = 1e-4  # of all that the loss has lost: what its last rows differ by
 _EXACT = 7  # digits, as numbers have that nobody rounded
+_WHOLE = 10  # digits of a number as it was computed
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
@@ -289,6 +290,7 @@ class FrozenLoss(SeriesRule):
     After a stretch in which fewer than one row in twenty repeated the one before, 8 equal rows are not chance; from the
     start on it takes 16 rows, or 8 of a loss that has moved before, is printed with four digits or more, and is as
     large as at the start: nothing was learned. The same batch with weights that no longer change gives such rows.
+    Eight rows are enough of a number of ten digits or more, which nobody rounded, wherever the loss began.
     Numbers printed with few digits repeat by chance, and are distinguished from it by how often they did. Losses that
     come again epoch after epoch, three times to the last digit, are of weights that don't change too. Four rows are
     enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest. A loss of
@@ -416,9 +418,9 @@ class FrozenLoss(SeriesRule):
         unlearned = (
             self._rows > 0 and digits >= 4 and abs(stretch.value - self._first) <= self.at["fallen"] * abs(self._first)
         )
-        needed = int(self.at["rows"] if self._rows >= 20 or unlearned else self.at["rows_from_start"])
-        cut = _is_cut(stretch.value)
-        needed = min(needed, _CUT_ROWS) if cut else needed
+        long = self._rows < 20 and not unlearned and digits < _WHOLE
+        needed = int(self.at["rows_from_start" if long else "rows"])
+        needed = min(needed, _CUT_ROWS) if (cut := _is_cut(stretch.value)) else needed
         drawn = unlearned and digits >= _EXACT and stretch.length >= self.at["rows_from_start"]  # not of rounding
         if stretch.length < needed or (self._repeats > self.at["repeats"] * max(self._rows, 1) and not drawn):
             return

@@ -170,7 +170,7 @@ class ClockSkew(_Steps):
             found=int(rows.step[at + 1]),
             segment=int(rows.segment[at]),
             confidence=0.8,
-            evidence={"seconds": round(-apart[at] / 1e6, 3)},
+            evidence={"seconds": round(float(-apart[at]) / 1e6, 3)},
         )
         yield again(self._told)
 

@@ -166,23 +166,29 @@ def test_a_positional_parameter_beside_layers_is_named_and_a_projection_is_not(t
 
 
 class Blocks(nn.ModuleList):
-    """Two blocks, each with a layer that its pass leaves out."""
+    """Two blocks, each with a layer of this name that its pass may leave out."""
 
-    def __init__(self) -> None:
-        super().__init__(nn.ModuleDict({"up": nn.Linear(24, 24), "gain": nn.Linear(24, 24)}) for _ in range(2))
+    def __init__(self, name: str) -> None:
+        super().__init__(nn.ModuleDict({"up": nn.Linear(24, 24), name: nn.Linear(24, 24)}) for _ in range(2))
 
 
-@pytest.mark.parametrize("used", [(), (0,)], ids=["in no block", "in one of two"])
-def test_a_layer_that_every_block_has_and_none_runs_is_a_warning(tmp_path: Path, used: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("name", "used", "severity"),
+    [("level", (), "warning"), ("level", (0,), "info"), ("gain", (), "info")],  # the last may have been left
+    ids=["level in no block", "level in one of two", "another layer in no block"],
+)
+def test_a_level_that_every_block_has_and_none_runs_is_a_warning(
+    tmp_path: Path, name: str, used: tuple[int, ...], severity: str
+) -> None:
     def forward(self: Any, x: Any) -> Any:
         for number, block in enumerate(self.blocks):
-            x = torch.tanh(block["up"](x) + (block["gain"](x) if number in used else 0))
+            x = torch.tanh(block["up"](x) + (block[name](x) if number in used else 0))
         return sound(self, x)
 
     model = Part(forward)
-    model.blocks = Blocks()
+    model.blocks = Blocks(name)
     found = train(tmp_path, model, 110)["unused_parameters"]
-    assert found["severity"] == ("info" if used else "warning")
+    assert found["severity"] == severity
     assert ("in each of 2 blocks" in found["message"]) == (not used)
 
 

@@ -28,6 +28,7 @@ _TIME = re.compile(
     r"(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])",
     re.I,
 )
+_LEVEL = re.compile(r"(?:^|[ ._])(?:noise_?)?levels?(?:_?(?:emb\w*|mlp|proj\w*|layers?))?(?=[._])", re.I)
 
 
 class ForwardRule(Rule):
@@ -256,8 +257,9 @@ class UnusedParameters(Rule):
     A positional embedding that is not used is a warning: the model can't tell places apart. So are experts while
     others of their kind run: no token is routed to them. So are, by their names, layers that embed a time: the model
     does not know how much noise there is; and layers that are named after a condition, which then has no influence.
-    So is a layer that each block of a list has, two or more, while others of each block run. Other layers are an info
-    finding, for a head may wait for its data.
+    So is what is named after a level, of noise, in each block of a list, two or more, while others of each block run.
+    Other layers are an info finding, for a head may wait for its data, and a layer that another one takes the place of
+    may have been left.
     """
 
     name, family, kind, severity = "unused_parameters", "model", "frozen", "warning"
@@ -276,15 +278,16 @@ class UnusedParameters(Rule):
             share = known(history.channel("model/unused_share"), step, time, segment)
             place, expert, time_layer = _PLACE.search(names), _EXPERT.search(names), _TIME.search(names)
             condition = _CONDITION.search(names)
+            blocks = whole(known(history.channel("model/unused_in_blocks"), step, time, segment))
+            level = blocks > 1 and _LEVEL.search(names)
             cause = (
                 "positional embedding not used: the model can't tell places apart" if place
                 else "unused experts: no token is routed to them" if expert
-                else "timestep not used: the layers that embed it never run" if time_layer
+                else "timestep not used: the layers that embed it never run" if time_layer or level
                 else "condition not used: the layers that embed it never run" if condition
                 else "layers are not used in the forward pass"
             )  # fmt: skip
-            blocks = whole(known(history.channel("model/unused_in_blocks"), step, time, segment))
-            certain = bool(place or expert or time_layer or condition or blocks > 1)
+            certain = bool(place or expert or time_layer or condition or level)
             where = f", in each of {blocks} blocks" if blocks > 1 else ""
             alone = place and not any(name.endswith((".weight", ".bias")) for name in names.split(", "))
             yield self.finding(

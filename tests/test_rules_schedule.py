@@ -118,6 +118,32 @@ def test_no_warmup_is_told_of_where_it_hurts() -> None:
     assert not warned(look(np.linspace(1e-2, 0, 300)))
 
 
+QUEUE = {"loss_queue": 512.0}
+TEACHER = {"output_width": 512.0, "other_asked": 1.0, "other_moved": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("start", "figures", "severity"),
+    [
+        (3.0, QUEUE, "info"),
+        (3.0, TEACHER, "info"),
+        (3.0, {}, "warning"),
+        (3.0, {"loss_queue": 16.0}, "warning"),
+        (3.0, TEACHER | {"other_moved": 0.0}, "warning"),
+        (5.5, QUEUE, "warning"),  # a loss above a guess's is not of harder negatives
+    ],
+)
+def test_a_rise_below_a_guess_as_negatives_get_harder_is_no_want_of_warmup(
+    start: float, figures: dict[str, float], severity: str
+) -> None:
+    steps = np.arange(150)
+    loss = start * (1 + 0.5 * np.clip(steps / 30, 0, 1)) + np.random.default_rng(0).normal(0, 0.02, 150)
+    series = {"train/loss": (steps, loss), "train/lr": (steps, np.full(150, 2e-3))}
+    series |= {f"model/{name}": (steps[:2], np.full(2, value)) for name, value in figures.items()}
+    one = next(one for one in found([rule() for rule in RULES], series) if one.rule == "missing_warmup")
+    assert one.severity == severity
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns(("train/lr", "train/loss")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:

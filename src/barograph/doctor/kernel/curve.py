@@ -315,6 +315,14 @@ def queue_guess(history: RunHistory, step: int, segment: int) -> float:
     return math.log1p(others) if others > 0 else 0.0
 
 
+def teacher_guess(history: RunHistory, step: int, segment: int) -> float:
+    """The loss of a guess among the outputs of a model that follows a network of its own make, which is asked in the
+    steps and moves; 0 where there is none. The two begin alike, and are apart before they agree again."""
+    width, asked, moved = (before(history.channel(f"model/{name}"), step, segment) for name in (
+        "output_width", "other_asked", "other_moved"))  # fmt: skip
+    return math.log(width) if width > 1 and asked == 1 and moved > 0 else 0.0
+
+
 def evaluation_holds(history: RunHistory, onset: int, step: int, segment: int, rise: float = 0.0) -> bool:
     """Whether the validation loss, measured between two steps, is at most what it was before the first of them, by the
     medians of three where single evaluations are noisy.

@@ -13,7 +13,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
-from barograph.doctor.kernel.curve import Tick, before, bend, between, evaluation_holds, queue_guess
+from barograph.doctor.kernel.curve import Tick, before, bend, between, evaluation_holds, queue_guess, teacher_guess
 from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.rl.reference import reference_moved
 
@@ -72,7 +72,7 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "the validation loss did not rise with it"
     if best.nth <= SHORT and exp(tick.level) < queue_guess(history, tick.step, tick.segment):
         return "it is below a guess's, and the queue that it has its negatives from was filled meanwhile"
-    if best.nth <= SHORT and exp(tick.level) < _guess_of_teacher(history, tick.step, tick.segment):
+    if best.nth <= SHORT and exp(tick.level) < teacher_guess(history, tick.step, tick.segment):
         return "it is below a guess's, and the network that its targets come from moves with the model"
     if _falls_back(history, best, tick):
         return "the reference of the preference moved meanwhile, and it is as where both were one, or lower"
@@ -95,14 +95,6 @@ def _falls_back(history: RunHistory, best: Tick, tick: Tick) -> bool:
     if loss is None or loss.start or not loss.end or not reference_moved(history, best.step, tick.step, tick.segment):
         return False
     return exp(tick.level) <= _AS_AT_FIRST * median(loss.rows(0, _BEGIN).value)
-
-
-def _guess_of_teacher(history: RunHistory, step: int, segment: int) -> float:
-    """The loss of a guess among the outputs of a model that follows a network of its own make, which is asked in the
-    steps and moves; 0 where there is none. The two begin alike, and are apart before they agree again."""
-    width, asked, moved = (before(history.channel(f"model/{name}"), step, segment) for name in (
-        "output_width", "other_asked", "other_moved"))  # fmt: skip
-    return math.log(width) if width > 1 and asked == 1 and moved > 0 else 0.0
 
 
 def falling_term(history: RunHistory, onset: int, last: int, segment: int, whole: int | None = None) -> str:

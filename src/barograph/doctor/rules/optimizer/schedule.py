@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import numeric_setting
-from barograph.doctor.kernel.curve import again, between, is_game, rounded
+from barograph.doctor.kernel.curve import again, between, is_game, queue_guess, rounded, teacher_guess
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
@@ -353,8 +353,9 @@ class MissingWarmup(Rule):
 
     The first row's rate is at least 0.95 of the highest of the first 100 rows, and the median of 5 losses climbs by 10%
     and by 4 robust standard deviations above the first losses within those rows. A warning where the loss is still
-    above its start at row 100, otherwise an info finding. A start without warm-up that does no harm is silent, as is
-    going on from a checkpoint.
+    above its start at row 100, otherwise an info finding. It is one as well where the loss stays below a guess's, and
+    rises as a queue of negatives is filled, or as the network that the targets come from moves away from the model. A
+    start without warm-up that does no harm is silent, as is going on from a checkpoint.
     """
 
     name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"
@@ -394,11 +395,13 @@ class MissingWarmup(Rule):
             return
         begin = int(numpy.argmax(windows > start + 0.25 * (top - start)))
         end = float(windows[-5:].mean())
+        guesses = (guess(history, last + 1, int(rows.segment[0])) for guess in (queue_guess, teacher_guess))
+        harms = end > start and top >= max(guesses)
         yield self.finding(
             int(rows.step[begin]),
             f"The learning rate starts at its maximum, {rates[0]:.3g}, and the loss rises from "
             f"{start:.4g} to {top:.4g}",
-            severity="warning" if end > start else "info",
+            severity="warning" if harms else "info",
             found=last,
             segment=int(rows.segment[0]),
             evidence={
@@ -408,10 +411,10 @@ class MissingWarmup(Rule):
                 "end": rounded(end),
             },
             remedies=[
-                f"Warm up from 0 to {rates[0] / (1 if end <= start else 3):.2g} over the first {max(count, 100)} "
+                f"Warm up from 0 to {rates[0] / (3 if harms else 1):.2g} over the first {max(count, 100)} "
                 "steps or more."
             ],
-            confidence=0.8 if end > start else 0.4,
+            confidence=0.8 if harms else 0.4,
         )
 
 

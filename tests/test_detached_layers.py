@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -53,6 +55,32 @@ def without(x: Any, weight: Any) -> Any:
 )
 def test_a_layer_without_gradient_beside_its_adapter_is_counted(base: Base, count: int) -> None:
     assert count_of(base) == count
+
+
+class Marked(torch.autograd.Function):
+    """A node of the graph on which something hangs that says when it is gone."""
+
+    marks: ClassVar[list[weakref.ref[Any]]] = []
+
+    @staticmethod
+    def forward(context: Any, x: Any) -> Any:
+        context.mark = type("Mark", (), {})()
+        Marked.marks.append(weakref.ref(context.mark))
+        return x * 2
+
+    @staticmethod
+    def backward(context: Any, gradient: Any) -> Any:
+        return gradient * 2
+
+
+def test_nothing_of_the_graph_is_kept_when_the_pass_is_over() -> None:
+    signs = ForwardSigns()
+    with watch(AttentionLook(), signs):
+        kept = Marked.apply(torch.randn(4, requires_grad=True)).detach()
+    assert Marked.marks[-1]() is not None
+    signs.end()
+    gc.collect()
+    assert Marked.marks[-1]() is None and kept.sum() is not None
 
 
 def test_only_adapters_with_something_trained_in_front_are_counted() -> None:

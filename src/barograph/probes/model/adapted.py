@@ -24,10 +24,10 @@ _TURNS = 4  # nodes from a product to its matrix, which may be transposed or cas
 
 
 class AdaptedLayers:
-    """Follows one pass, and keeps no tensor alive."""
+    """Follows one pass. Until it ends, nodes of the graph are kept, and no tensor."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self._count = 0
         self._cut: dict[int, tuple[weakref.ref[Any], Any]] = {}  # by id: a tensor without gradient, and of which node
 
     def saw(self, name: str, arguments: Any, result: Any) -> None:
@@ -64,8 +64,13 @@ class AdaptedLayers:
                 continue
             inputs = _input_of(getattr(moves, "grad_fn", None))
             if inputs and any(comes_from(node, each) for each in inputs) and _is_trained(inputs[-1]):
-                self.count += 1
+                self._count += 1
                 return
+
+    def end(self) -> int:
+        """The pass is over: how many layers were seen."""
+        self._cut = {}
+        return self._count
 
 
 def _input_of(node: Any) -> list[Any]:

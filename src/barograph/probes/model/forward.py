@@ -39,14 +39,14 @@ class ForwardSigns:
         self._detached: dict[int, tuple[Any, Any]] = {}  # by id: the tensor, and the node that it was cut from
         self._used: set[int] = set()
         self._across: dict[int, Any] = {}
-        self._scores, self._positions, self.adapted = ScoreScale(), PositionSigns(), AdaptedLayers()
+        self._scores, self._positions, self._adapted = ScoreScale(), PositionSigns(), AdaptedLayers()
 
     def saw(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
         """A function was called."""
         name = getattr(function, "__name__", "")
         self._scores.saw(name, arguments, named, result)
         self._positions.saw(name, arguments)
-        self.adapted.saw(name, arguments, result)
+        self._adapted.saw(name, arguments, result)
         if name == "detach" or (name == "__get__" and _is_data(function)):
             self._cut(arguments[0], result)
         elif (name == "softmax" and _is_across(arguments, named)) or (
@@ -91,7 +91,7 @@ class ForwardSigns:
 
         self._detached, self._across = {}, {}
         found = {name: getattr(self, name) for name in ("detached", "detached_skips", "softmax_across")}
-        found["detached_layers"] = self.adapted.count
+        found["detached_layers"] = self._adapted.end()
         figures = {name: torch.tensor(float(count)) for name, count in found.items()}
         if self._asked:
             figures["one_place"] = sum((low == high).float() for low, high in self._asked.values())

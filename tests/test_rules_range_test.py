@@ -36,9 +36,9 @@ def incidents(rates: numpy.ndarray, size: int = ROWS) -> list[Finding]:
         (SWEEP, True),
         (numpy.full(ROWS, 1e-3), False),
         (numpy.minimum(1, (STEPS + 1) / 100) * 1e-3, False),
-        (1e-3 * 1.01**STEPS, False),
+        (1e-6 * 1000 ** (STEPS / (ROWS - 1)), False),
     ],
-    ids=["sweep", "constant", "linear warm-up", "less than a hundredfold"],
+    ids=["sweep", "constant", "linear warm-up", "a warm-up by one factor"],
 )
 def test_a_loss_that_blows_up_is_no_warning_in_a_sweep_of_rates_alone(rates: numpy.ndarray, sweeps: bool) -> None:
     found = incidents(rates)

@@ -36,8 +36,9 @@ _NO_LOSS = (
     r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
 )
 
+# of the words in `_SIDES`, those that no policy's reward is called by
+_WON = "chosen|good|better|winner|preferred|desirable|liked|accepted"
 # Role → canonical names of the store, the likeliest first, then a pattern for names of users.
-_WON = r"chosen|good|better|winn?er|preferred|desirable|liked|accepted"
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),

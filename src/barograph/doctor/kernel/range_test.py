@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _ROWS = 16
-_RANGE = 100.0  # times the first rate; warm-ups that rise by one factor are rare, and shorter
+_RANGE = 1e4  # times the first rate: finders go through eight decades, a warm-up by one factor through two or three
 _STRAIGHT = 0.02  # of the range, in logarithms: how far a rate may lie from the line
 _RISES = "; the learning rate rises by one factor at each row, as in a test of a range"
 _OUTCOMES = frozenset({
@@ -50,7 +50,7 @@ def tempered(finding: Finding, history: RunHistory) -> Finding:
 
 
 def _sweeps(rates: NDArray[numpy.float64]) -> bool:
-    """Whether rates rise by one factor from row to row, a hundredfold or more in all."""
+    """Whether rates rise by one factor from row to row, ten thousandfold or more in all."""
     if len(rates) < _ROWS or not (rates > 0).all() or not rates[-1] >= _RANGE * rates[0]:
         return False
     logs = numpy.log(rates)

@@ -33,8 +33,7 @@ class ReferenceCrossed(Rule):
     Where the reference is the policy before its first step, its log probabilities are the policy's own in the first
     rows. The chosen answers' reward is then β times the policy's log probability of chosen answers minus that of
     rejected ones, and the rejected answers' reward is the negative of it; both should be 0. In each of the first three
-    rows both are so within a tenth, with one β, and the rewards are a
-    fiftieth or more in size.
+    rows both are so within a tenth, with one β, and the rewards are a fiftieth or more in size.
 
     What to do: subtract the reference's log probability of the same answer.
     """

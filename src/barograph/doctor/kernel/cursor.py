@@ -217,6 +217,7 @@ _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$"
 )
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
+_OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
 _SUMMED = re.compile(
     r"(?:^|_)(?:sum(?:med)?_(?:of_|over_)?(?:the_)?(?:loss(?:es)?|tokens?|rows|targets?|batch)|loss_sum(?:med)?)$"
 )
@@ -230,6 +231,7 @@ def summed_by_choice(history: RunHistory) -> bool:
         if (
             (value is True and _SUMMED.search(plain))
             or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
+            or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))
         ):
             return True

@@ -168,6 +168,33 @@ def test_rows_that_come_in_both_by_chance_inform(again: float, later: float, sev
     assert [one.severity for one in findings([EvaluationExamples()], columns).values()][:1] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("share", "again", "later", "severity"),
+    [(0.14, 0.0, 0.0, "warning"), (0.14, 0.0, 1.0, "warning"), (0.14, 0.1, 0.1, "info"), (0.35, 0.2, 0.2, "info"),
+     (0.9, 0.1, 0.1, "warning"), (0.03, 0.0, 0.0, None)],
+)  # fmt: skip
+def test_rows_that_were_trained_on_in_any_step_are_told_where_chance_does_not_bring_them(
+    share: float, again: float, later: float, severity: str | None
+) -> None:
+    """Also where none of the steps that were looked at had them."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.0, "evaluated_rows": 64.0, "evaluated_trained_passes": 0.0,
+               "evaluated_known": share, "evaluated_known_passes": 1.0, "evaluated_known_of": 1600.0}  # fmt: skip
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    looks = np.arange(10, EVALUATIONS[-1], 10)
+    count = np.arange(1, len(looks) + 1)
+    figures = {
+        "between_rows": 144.0,
+        "between_again": np.where(count < 9, again, later),
+        "between_known": 144.0 * count,
+    }
+    columns |= {f"model/{name}": (looks, values + 0.0 * looks) for name, values in figures.items()}
+    columns |= of_graph(distinct_rows=320.0, example_rows=16.0)
+    assert [one.severity for one in findings([EvaluationExamples()], columns).values()][:1] == [severity] * bool(
+        severity
+    )
+
+
 @pytest.mark.parametrize(("again", "severity"), [(0.0, "warning"), (1 / 24, "info")])
 def test_rows_of_a_step_s_other_passes_say_what_chance_gives_too(again: float, severity: str) -> None:
     """As of micro-batches of a few rows, of which the first alone hardly ever have one that came before."""

@@ -15,6 +15,7 @@ import numpy
 
 from barograph.probes.model import overlaps
 from barograph.probes.model.beginnings import Beginnings
+from barograph.probes.model.between import RowsBetween
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.passages import Passages
@@ -56,6 +57,7 @@ class ExampleLook:
         self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
         self._beside_trained: set[float] = set()
+        self._between, self._between_trained = RowsBetween(), set[float]()
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
@@ -68,7 +70,10 @@ class ExampleLook:
         evaluation has passes in evaluation mode, others in training mode don't count as part of it: they gather batch
         norm's statistics, from the training's own examples."""
         self._trained_passes.begin()
-        if trains and (not due if self._rows is None else len(self._beside) >= _BESIDE):
+        if trains and not due and self._rows is None:
+            self._keep(tensors)
+            return
+        if trains and self._rows is not None and len(self._beside) >= _BESIDE:
             return
         if not trains and mode is not None:
             if mode and self._mode is False:
@@ -119,6 +124,12 @@ class ExampleLook:
             self._passages.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(numbers, _EVALUATED), "evaluated_")
 
+    def _keep(self, tensors: Sequence[Tensor]) -> None:
+        """The inputs of a pass of a step that is not looked at."""
+        tensor, beside = (None, None) if self.towers.count or not self._between.is_wanted else _examples(tensors)
+        if tensor is not None:
+            self._between.given(self._trained_passes.take(), local(tensor), None if beside is None else local(beside))
+
     def given_to_tower(self, which: int, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of another tower than the first."""
         known = self.towers.has(which) if trains else self.towers.passes(which) >= _PASSES or self._in_each_step
@@ -148,6 +159,7 @@ class ExampleLook:
             self._wording.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
         self._beside = [(0, rows) for rows in beside]
+        self._between.ended(kept)
         self._trained_passes = TrainedPasses()
 
     @property
@@ -158,6 +170,7 @@ class ExampleLook:
     def rested(self) -> None:
         """A step begins that is not looked at."""
         self._steps += 1
+        self._between.rested()
 
     def _forget_evaluation(self) -> None:
         self._alike.forget()
@@ -183,7 +196,10 @@ class ExampleLook:
 
         self._steps += 1
         self._evaluating += bool(self._evaluated)
+        if self._rows is not None or self._evaluated:
+            self._put_between(current)
         self._leave_out_unreached()
+        self._between.rested()
         count = sum(map(len, self._evaluated))
         self._put_towers()
         if count and not self._evaluated:  # of examples that are not known
@@ -211,6 +227,16 @@ class ExampleLook:
             current.put("evaluated", (str(at),) * len(rows), rows)
         self._rows, self._lengths, self._beside, self._evaluated = None, None, [], []
 
+    def _put_between(self, current: ModelRound) -> None:
+        """What was trained on since the last look, or the last evaluation."""
+        for rows, beside, steps in self._between.take():
+            names = tuple(map(str, steps))
+            numbers = rows if beside is None or beside.shape[:2] == rows.shape[:2] else beside
+            current.put("between", names, _marks(rows, beside, len(rows)))
+            self._look_at_parts(numbers, "between_")
+            self._alike.between(current, numbers, names)
+            self._passages.between(current, rows)
+
     def _put_towers(self) -> None:
         """Of examples that are given in parts: all parts of each."""
         if self.towers.count:
@@ -225,6 +251,7 @@ class ExampleLook:
             names, values = numbers["input_lengths"]
             shown = zip(names, values[0].tolist(), strict=True)
             found |= {f"input_length_{name}": value for name, value in shown if value == value}
+        found |= self._keep_between(numbers, step)
         if "evaluated" in numbers:
             found |= self._seen_in_training(*numbers["evaluated"]) | self._parts_seen(numbers)
         rows = [int(row) for row in numbers["examples"][1][0]] if "examples" in numbers else []
@@ -261,11 +288,27 @@ class ExampleLook:
             self._beside_trained.update(others)
         return found if not others else found | {"beside_distinct": float(len(self._beside_trained))}
 
-    def _keep_parts(self, numbers: Mapping[str, Any]) -> None:
+    def _keep_between(self, numbers: Mapping[str, Any], step: int) -> dict[str, float]:
+        """Remember rows of steps that were not looked at."""
+        if "between" not in numbers:
+            return {}
+        rows = [int(row) for row in numbers["between"][1][0]]
+        before = len(self._trained.keys() | self._between_trained)
+        known = [row in self._trained or row in self._between_trained for row in rows]
+        self._alike.keep_between(numbers, known, step)
+        self._between_trained.update(rows)
+        self._keep_parts(numbers, "between_")
+        return {
+            "between_rows": float(len(rows)),
+            "between_again": sum(known) / len(rows),
+            "between_known": float(before),
+        }
+
+    def _keep_parts(self, numbers: Mapping[str, Any], whose: str = "") -> None:
         """Remember the parts of a step's rows."""
         for name, known in self._trained_parts.items():
-            if name in numbers and len(known) < _KEPT:
-                marks, places = numbers[name][1][0].reshape(-1, 2, _WIDTH[name]).swapaxes(0, 1).reshape(2, -1)
+            if whose + name in numbers and len(known) < _KEPT:
+                marks, places = numbers[whose + name][1][0].reshape(-1, 2, _WIDTH[name]).swapaxes(0, 1).reshape(2, -1)
                 for mark, place in zip(marks.tolist(), places.tolist(), strict=True):
                     if mark >= 0:
                         known[mark] = min(int(place), known.get(mark, int(place)))
@@ -280,7 +323,8 @@ class ExampleLook:
         for name, known in self._trained_parts.items():
             if f"evaluated_{name}" not in numbers or not known:
                 continue
-            if name == "numbers" and not max(_APART, _OF_ROWS * len(self._trained)) <= len(known):
+            rows_known = len(self._trained) + len(self._between_trained)
+            if name == "numbers" and not max(_APART, _OF_ROWS * rows_known) <= len(known):
                 continue  # all rows are made of a few
             passes, values = numbers[f"evaluated_{name}"]
             width = _WIDTH[name]
@@ -302,10 +346,15 @@ class ExampleLook:
             return {}
         known = [row in self._trained or row in self._beside_trained for row in values[0].tolist()]
         having = {at for at, seen in zip(passes, known, strict=True) if seen}
+        every = [one or row in self._between_trained for one, row in zip(known, values[0].tolist(), strict=True)]
+        having_any = {at for at, seen in zip(passes, every, strict=True) if seen}
         return {
             "evaluated_rows": float(len(known)),
             "evaluated_trained": sum(known) / len(known),
             "evaluated_trained_passes": len(having) / len(set(passes)),
+            "evaluated_known": sum(every) / len(every),
+            "evaluated_known_passes": len(having_any) / len(set(passes)),
+            "evaluated_known_of": float(len(self._trained.keys() | self._between_trained)),
         }
 
 

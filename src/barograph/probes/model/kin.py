@@ -27,6 +27,7 @@ _SHORT, _LONG = 8, 12  # tokens of a passage, of rows of 24 places or more the s
 _LOOKED, _OF_PASS = 256, 16  # rows of an evaluation; of each of its passes
 _HAVING = 64  # rows that have a passage, of which no more are counted
 _PART = 0.6  # of the passages that are known of a row: in common with another, at least
+_ANEW = 0.25  # of rows of the training: near copies of others
 _TENTH, _OTHERS = 10, 1  # of the rows with which it has most in common; passages that it may have in common with that
 
 
@@ -40,10 +41,17 @@ class Kin:
 
     def __init__(self) -> None:
         self._kept = RowsByPassage(kin_size, COLUMN)
+        self.again = False  # whether rows of the training came again, made anew
 
     def keep(self, rows: Floats) -> None:
         """Rows of a step [n, columns, TAKEN]."""
         self._kept.keep(rows)
+
+    def come_again(self, rows: Floats) -> bool:
+        """Whether rows of the training are those that are kept, with other words: what has ten copies has no few."""
+        share = self.seen(rows, ("",) * len(rows)).get("evaluated_kin", 0.0) if self._kept.rows else 0.0
+        self.again = self.again or share >= _ANEW
+        return self.again
 
     def seen(self, rows: Floats, passes: Sequence[str]) -> dict[str, float]:
         """Of an evaluation's rows the share that have a kin in the training, and how many were looked at: of those of

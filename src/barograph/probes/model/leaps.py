@@ -56,6 +56,12 @@ class Leaps(PassesOfEvaluation):
         """The pictures of the step were not trained on."""
         self._rows = None
 
+    def between(self, current: ModelRound, pictures: Tensor | None) -> None:
+        """Pictures of steps that were not looked at."""
+        rows = _blocks(pictures) if len(self._trained) < _KEPT else None
+        if rows is not None:
+            current.put("between_blocks", ("",) * rows.shape[1], rows)
+
     def evaluated(self, pictures: Tensor | None) -> None:
         """Pictures of a pass of an evaluation."""
         found = _blocks(pictures)
@@ -78,15 +84,21 @@ class Leaps(PassesOfEvaluation):
         found: dict[str, float] = {}
         if "evaluated_blocks" in numbers:
             found = self._leap(numbers["evaluated_blocks"][1].T)
-        if "blocks" in numbers:
-            rows = numbers["blocks"][1].T
-            if len(rows) == len(known) and len(self._trained) < _KEPT and numpy.isfinite(rows).all():
-                new = rows[~numpy.array(known, bool)]
-                if not self._trained.size:
-                    self._trained = new
-                elif self._trained.shape[1] == new.shape[1]:
-                    self._trained = numpy.concatenate([self._trained, new])[:_KEPT]
+        self._keep(numbers, "blocks", known)
         return found
+
+    def keep_between(self, numbers: Mapping[str, Any], known: Sequence[bool]) -> None:
+        """Remember pictures of steps that were not looked at. known: whether each had come before."""
+        self._keep(numbers, "between_blocks", known)
+
+    def _keep(self, numbers: Mapping[str, Any], family: str, known: Sequence[bool]) -> None:
+        rows = numbers[family][1].T if family in numbers else numpy.empty((0, 0))
+        if len(rows) == len(known) and len(self._trained) < _KEPT and numpy.isfinite(rows).all():
+            new = rows[~numpy.array(known, bool)]
+            if not self._trained.size:
+                self._trained = new
+            elif self._trained.shape[1] == new.shape[1]:
+                self._trained = numpy.concatenate([self._trained, new])[:_KEPT]
 
     def _leap(self, rows: Floats) -> dict[str, float]:
         """By how much more the first ranks lie apart than later ones, of an evaluation's rows."""

@@ -52,6 +52,7 @@ _SKETCH, _SPECTRUM = slice(_COLUMNS, _COLUMNS + _SIGNS), slice(_COLUMNS + _SIGNS
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
 _RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
 _ALTERED, _UNALTERED = 64, 0.1  # rows of an evaluation, at least; of them, that are exactly as they were
+_ANEW = 0.25  # of the rows between two looks: near copies of others
 _CHANCE = 1e-4  # that groups that are drawn are the same so often
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
@@ -69,6 +70,7 @@ class Likeness(PassesOfEvaluation):
         self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
         self._last: Floats | None = None  # rows of the last evaluation
         self._kept = 0
+        self._again = False  # whether rows of the training came again, made anew
         self._width = -1.0  # of rows that are compared: others have other signs
         self._steps: list[int] = []
         self._means: list[Floats] = []
@@ -86,6 +88,16 @@ class Likeness(PassesOfEvaluation):
         """The rows of the step were not trained on."""
         self._rows = None
         self._leaps.trained_no_more()
+
+    def between(self, current: ModelRound, rows: Tensor, steps: tuple[str, ...]) -> None:
+        """Rows of steps that were not looked at. steps: how many steps ago that was."""
+        pictures = small_pictures(rows)
+        if self._again:
+            return
+        found = self._sketched(rows, pictures) if self._kept < _KEPT else None
+        if found is not None:
+            current.put("between_likeness", steps, found)
+        self._leaps.between(current, pictures)
 
     def thin(self) -> None:
         super().thin()
@@ -185,11 +197,38 @@ class Likeness(PassesOfEvaluation):
                 return found
             if 2 * sum(known) < len(known) and len(self._means) < _COMPARED:
                 found |= self._apart(rows, step)
-            new = rows[(rows[:, 2] == 1) & ~numpy.array(known, bool), _COLUMNS:][: _KEPT - self._kept]
-            self._trained[self._kept : self._kept + len(new)] = new
-            self._from[self._kept : self._kept + len(new)] = step
-            self._kept += len(new)
+            self._keep(rows, known, numpy.full(len(rows), step))
         return found
+
+    def keep_between(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> None:
+        """Remember rows of steps that were not looked at. known: whether each had come before."""
+        if "between_likeness" in numbers and len(known) == len(numbers["between_likeness"][0]):
+            ago, values = numbers["between_likeness"]
+            rows = values.T
+            self._width = float(rows[0, 3]) if self._width < 0 else self._width
+            fine = numpy.isfinite(rows).all(1) & (rows[:, 3] == self._width)
+            self._again = self._again or self._come_again(rows[fine & ~numpy.array(known, bool)])
+            if not self._again:
+                steps = step - numpy.array([int(one) for one in ago])
+                self._keep(rows[fine], numpy.array(known, bool)[fine], steps[fine])
+        if not self._again:
+            self._leaps.keep_between(numbers, known)
+
+    def _come_again(self, rows: Floats) -> bool:
+        """Whether rows of the training are those that are kept, made anew: a near copy of what has ten copies is not
+        far nearer to the first than to the tenth."""
+        rows = rows[rows[:, 2] == 1][:_EVALUATED]
+        if self._kept < _LEAST or not len(rows):
+            return False
+        found = self._close(rows, bool((rows[:, 4] == 1).all()))
+        return found is not None and float(found[0].mean()) >= _ANEW
+
+    def _keep(self, rows: Floats, known: Any, steps: Any) -> None:
+        new = (rows[:, 2] == 1) & ~numpy.array(known, bool)
+        some = rows[new, _COLUMNS:][: _KEPT - self._kept]
+        self._trained[self._kept : self._kept + len(some)] = some
+        self._from[self._kept : self._kept + len(some)] = steps[new][: len(some)]
+        self._kept += len(some)
 
     def _apart(self, rows: Floats, step: int) -> dict[str, float]:
         """Which part of the variance lies between batches: in the column where it is most, and in half of the sketches'
@@ -265,17 +304,10 @@ class Likeness(PassesOfEvaluation):
         if self._kept < _LEAST or not len(told):
             return {}
         pictures = bool((rows[told, 4] == 1).all())
-        near, groups, known, chances = numpy.zeros(len(told), bool), 0.0, False, 0.0
-        for part in (_SKETCH, _SPECTRUM) if pictures else (_SKETCH,):
-            trained = self._trained[: self._kept, part.start - _COLUMNS : part.stop - _COLUMNS]
-            nearer, chance = _nearer(squares := _squares(rows[told, part], trained))
-            if nearer:
-                chances += chance
-                found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
-                near, known = near | found, True
-                groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
-        if not known:
+        found = self._close(rows[told], pictures)
+        if found is None:
             return {}
+        near, groups, chances = found
         having = {passes[at] for at, one in zip(told, near, strict=True) if one}
         return {
             "evaluated_near": float(near.mean()),
@@ -285,6 +317,20 @@ class Likeness(PassesOfEvaluation):
             "evaluated_near_chance": chances,
             "evaluated_near_pictures": float(pictures),
         }
+
+    def _close(self, rows: Floats, pictures: bool) -> tuple[Any, float, float] | None:
+        """Which rows are near copies of one that is kept; the share of the kept that are of each other; how many rows
+        are that near by chance. None where it can't be said."""
+        near, groups, known, chances = numpy.zeros(len(rows), bool), 0.0, False, 0.0
+        for part in (_SKETCH, _SPECTRUM) if pictures else (_SKETCH,):
+            trained = self._trained[: self._kept, part.start - _COLUMNS : part.stop - _COLUMNS]
+            nearer, chance = _nearer(squares := _squares(rows[:, part], trained))
+            if nearer:
+                chances += chance
+                found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
+                near, known = near | found, True
+                groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
+        return (near, groups, chances) if known else None
 
     def _altered(self, rows: Floats) -> dict[str, float]:
         """Whether an evaluation has the examples of the last one in the same order, altered at random: how much nearer

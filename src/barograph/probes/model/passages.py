@@ -100,6 +100,13 @@ class Passages(PassesOfEvaluation):
         self._step = None
         self._siblings.trained_no_more()
 
+    def between(self, current: ModelRound, rows: Tensor) -> None:
+        """Rows of steps that were not looked at."""
+        found = None if self._kin.again else placed_marks(rows)
+        if found is not None:
+            current.put("between_passages", tuple(map(str, range(found.numel()))), found.reshape(-1))
+        self._siblings.between(current, rows)
+
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
         found = placed_marks(even_rows(rows, _OF_PASS))
@@ -132,6 +139,11 @@ class Passages(PassesOfEvaluation):
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
         found = self._siblings.fields_of(numbers)
+        if "between_passages" in numbers and not self._kin.again:
+            rows = numbers["between_passages"][1][0].reshape(-1, _COLUMNS, TAKEN)
+            if not self._kin.come_again(rows):
+                self._windows.keep(rows)
+                self._kin.keep(rows)
         if "evaluated_passages" in numbers:
             passes, values = numbers["evaluated_passages"]
             rows, each = values[0].reshape(-1, _COLUMNS, TAKEN), passes[:: _COLUMNS * TAKEN]

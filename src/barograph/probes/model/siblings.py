@@ -48,6 +48,7 @@ _LAST = 12  # looks at evaluations
 _SAYS, _SAYS_NEAR = 3, 5  # times what one thing weighs that one row has: what weighs no more comes again by chance
 _TOKENS, _PAIRS = 8, 10  # that a sibling has in common: of a few fields, and what follows from these, all come again
 _OFTEN = 3  # one in as many rows, at most, has such a token or pair
+_ANEW = 0.25  # of rows of the training: siblings of others
 _PART, _LEAST = 0.6, 0.08  # of what a row weighs; the step behind the tenth nearest counts as no shorter than that
 _STEP, _STEP_NEAR = (
     2.5,
@@ -95,6 +96,7 @@ class SiblingLook(PassesOfEvaluation):
         super().__init__()
         self._step: Tensor | None = None
         self._known = Siblings()
+        self._again = False  # whether rows of the training came again, in other words
         self._given = self._looks = self._looked_at = 0  # rows of steps; looks at evaluations; rows at the last one
 
     @property
@@ -110,6 +112,13 @@ class SiblingLook(PassesOfEvaluation):
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
         self._step = None
+
+    def between(self, current: ModelRound, rows: Tensor) -> None:
+        """Rows of steps that were not looked at."""
+        found = None if self._known.is_full or self._again else things_had(rows)
+        if found is not None:
+            self._given += len(found)
+            current.put("between_things", tuple(map(str, range(found.numel()))), found.reshape(-1))
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
@@ -136,6 +145,12 @@ class SiblingLook(PassesOfEvaluation):
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
         found: dict[str, float] = {}
+        if "between_things" in numbers:
+            rows = numbers["between_things"][1][0].reshape(-1, HAD)
+            share = self._known.seen(rows, ("",) * len(rows)).get("evaluated_siblings", 0.0)
+            self._again = self._again or share >= _ANEW
+            if not self._again:
+                self._known.keep(rows)
         if "evaluated_things" in numbers:
             passes, values = numbers["evaluated_things"]
             found = self._known.seen(values[0].reshape(-1, HAD), passes[::HAD])

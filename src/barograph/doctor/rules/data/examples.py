@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
+_REPEATS, _NONE = 0.25, 3.0  # of rows that had come before: another epoch; rows, that none of a sample may stand for
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
@@ -281,14 +282,14 @@ class RepeatedExamples(WatchRule):
 class EvaluationExamples(WatchRule):
     """Evaluations are given examples that were trained on.
 
-    Fingerprints of some of an evaluation's rows are compared with those of the training's rows at the steps that were
-    looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
-    evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. So is as
-    many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks, and
-    one more: fewer than four deviations more. Of a run that is over, with one evaluation alone that was seen, a quarter
-    is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training has
-    fewer than three batches of different rows, as of a graph that is one input, or rows are alike by chance, there is
-    no finding; nor where a policy is trained on what it generated.
+    Fingerprints of some of an evaluation's rows are compared with those of the training's rows: of the steps that
+    were looked at, and of all steps (`model/evaluated_known`). An eighth of the rows and four or more, and some in
+    each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
+    info finding. So is as many as chance gives, by how many new rows of the training had come before, and one more:
+    fewer than four deviations more; of steps that were looked at up to a quarter. Of a run that is over, with one
+    evaluation alone that was seen, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as
+    of its micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is
+    one input, or rows are alike by chance, there is no finding; nor where a policy is trained on what it generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -327,16 +328,26 @@ class EvaluationExamples(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         rows = watched(history, "evaluated_rows", place)
         batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-        some = value * rows >= self.at["rows"] and value >= self.at["some"] and batches >= self.at["batches"]
-        some = some and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
-        self._some, self._count = self._some + 1 if some else 0, self._count + 1
-        mean = rows * self._chance(history, place) if some else 0.0
-        beyond = value >= self.at["most"] or value * rows >= mean + self.at["spreads"] * math.sqrt(mean + 1)
-        single = some and value >= self.at["most"] and rows >= self.at["single"]
-        self._single = (value, place) if single and self._count == 1 else self._single
-        many = self.lasts(some and beyond and value >= self.at["share"], place, self.at["evaluations"])
+        asked = batches >= self.at["batches"] and history.role("reward") is None
+        every = watched(history, "evaluated_known", place)  # of all steps
+        some = asked and self._are_some(value, rows, watched(history, "evaluated_trained_passes", place))
+        any_step = asked and self._are_some(every, rows, watched(history, "evaluated_known_passes", place))
+        self._some, self._count = self._some + 1 if some or any_step else 0, self._count + 1
+        beyond = some and (value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place)))
+        beyond_any = any_step and self._is_beyond(every, rows, _chance_of_all(history, place))
+        share = every if any_step else value
+        single = (some or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
+        self._single = (share, place) if single and self._count == 1 else self._single
+        holds = (beyond and value >= self.at["share"]) or (beyond_any and every >= self.at["share"])
+        many = self.lasts(holds, place, self.at["evaluations"])
         if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
-            yield self._say(history, value, place, self._row[0][0] if many else place[0], many)
+            yield self._say(history, share, place, self._row[0][0] if many else place[0], many)
+
+    def _are_some(self, share: float, rows: float, passes: float) -> bool:
+        return share * rows >= self.at["rows"] and share >= self.at["some"] and passes == 1
+
+    def _is_beyond(self, share: float, rows: float, chance: float) -> bool:
+        return share * rows >= rows * chance + self.at["spreads"] * math.sqrt(rows * chance + 1)
 
     def _say(self, history: RunHistory, value: float, place: Place, step: int, many: bool) -> Finding:
         rows = watched(history, "evaluated_rows", place)
@@ -362,6 +373,19 @@ class EvaluationExamples(WatchRule):
             before, all_before = count, count + others.get(step, 0.0)
         every = max(distinct.values(), default=0.0) + max(others.values(), default=0.0)
         return 1 - math.exp(-had / pairs * every) if pairs else 0.0
+
+
+def _chance_of_all(history: RunHistory, place: Place) -> float:
+    """The share of an evaluation's rows that came in any step of the training by chance, as new ones of its own had
+    before, between two looks: at most, by three more than had."""
+    names = ("between_rows", "between_again", "between_known")
+    rows, again, known = (_until(history.channel(f"model/{name}"), place) for name in names)
+    had = pairs = 0.0
+    for step, count in rows.items():
+        if again.get(step, 0.0) > _REPEATS:
+            break
+        had, pairs = had + again.get(step, 0.0) * count, pairs + known.get(step, 0.0) * count
+    return 1 - math.exp(-(had + _NONE) / pairs * watched(history, "evaluated_known_of", place)) if pairs else 1.0
 
 
 def _until(channel: Channel | None, place: Place) -> dict[int, float]:

@@ -11,7 +11,8 @@ from rule_columns import findings
 from test_rules_objective import EVALUATIONS, FALLS, ROWS, STEP, every, of_graph, warned
 
 from barograph.core.roles import plays
-from barograph.doctor.rules.data.examples import EvaluationExamples, RepeatedExamples
+from barograph.doctor.rules.data.examples import RepeatedExamples
+from barograph.doctor.rules.data.trained_rows import EvaluationExamples
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])

@@ -22,7 +22,7 @@ _BYTES = 1 << 23  # of all copies
 _KEPT = 1 << 15  # rows in all: then no more are copied
 
 
-class KeptRows(NamedTuple):
+class RowsTogether(NamedTuple):
     """Copies of rows. numbers: given beside them, or None. steps: how many steps ago each one was trained on."""
 
     rows: Tensor
@@ -69,7 +69,7 @@ class RowsBetween:
         """A step begins."""
         self._step += 1
 
-    def take(self) -> list[KeptRows]:
+    def take(self) -> list[RowsTogether]:
         """Those of the steps that are over, all of one form together."""
         import torch
 
@@ -84,7 +84,7 @@ class RowsBetween:
             steps = [self._step - one.step for one in some for _ in range(len(one.rows))]
             self._count += len(steps)
             found.append(
-                KeptRows(torch.cat([one.rows for one in some]), torch.cat(numbers) if numbers else None, steps)
+                RowsTogether(torch.cat([one.rows for one in some]), torch.cat(numbers) if numbers else None, steps)
             )
         return found
 

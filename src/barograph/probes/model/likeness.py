@@ -28,6 +28,7 @@ import numpy
 
 from barograph.probes.model.apart import Floats, beside, beyond_chance, blocks
 from barograph.probes.model.leaps import Leaps
+from barograph.probes.model.near import EVALUATED, SIGNS, SKETCH, KeptSketches, squared_distances
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
@@ -38,23 +39,15 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-_SIGNS, _ELEMENTS = 32, 1024  # of a sketch; of a row that are looked at
-_KEPT, _EVALUATED = 2048, 256  # rows: of the training, of an evaluation
+_ELEMENTS = 1024  # of a row, that are looked at
 _FIRST, _OF_PASS, _OF_LATER = 4, 64, 16  # passes of an evaluation; rows of each; rows of each later one
-_NEARER, _CHANCES = 0.5, 0.05  # of the distance to the tenth nearest, at most; of examples that are so near by chance
-_TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at least
-_MANY = 5.0  # dimensions
 _SIDE, _CHANNELS = 32, 16  # points of a picture's side whose spectrum is taken; its channels, at most
 _WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
-_COLUMNS = 5  # before the signs: mean, size, whether it has many different numbers, how many it has, if it's a picture
-_SKETCH, _SPECTRUM = slice(_COLUMNS, _COLUMNS + _SIGNS), slice(_COLUMNS + _SIGNS, _COLUMNS + 2 * _SIGNS)
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
 _RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
 _ALTERED, _UNALTERED = 64, 0.1  # rows of an evaluation, at least; of them, that are exactly as they were
-_ANEW = 0.25  # of the rows between two looks: near copies of others
 _CHANCE = 1e-4  # that groups that are drawn are the same so often
-_GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
 
 class Likeness(PassesOfEvaluation):
@@ -66,11 +59,8 @@ class Likeness(PassesOfEvaluation):
         self._sums: dict[float, Floats] = {}  # of the signs, by width: what a row of ones has
         self._rows: Tensor | None = None
         self._waves: dict[tuple[int, str], Tensor] = {}
-        self._trained = numpy.empty((_KEPT, 2 * _SIGNS))
-        self._from = numpy.zeros(_KEPT, int)  # the steps of the rows that are kept
+        self._kept = KeptSketches()
         self._last: Floats | None = None  # rows of the last evaluation
-        self._kept = 0
-        self._again = False  # whether rows of the training came again, made anew
         self._width = -1.0  # of rows that are compared: others have other signs
         self._steps: list[int] = []
         self._means: list[Floats] = []
@@ -92,9 +82,9 @@ class Likeness(PassesOfEvaluation):
     def between(self, current: ModelRound, rows: Tensor, steps: tuple[str, ...]) -> None:
         """Rows of steps that were not looked at. steps: how many steps ago that was."""
         pictures = small_pictures(rows)
-        if self._again:
+        if self._kept.again:
             return
-        found = self._sketched(rows, pictures) if self._kept < _KEPT else None
+        found = None if self._kept.is_full else self._sketched(rows, pictures)
         if found is not None:
             current.put("between_likeness", steps, found)
         self._leaps.between(current, pictures)
@@ -116,7 +106,7 @@ class Likeness(PassesOfEvaluation):
         found = self._sketched(some, pictures)
         if found is not None:
             self._evaluated.append(found)
-        self._leaps.evaluated(small_pictures(even_rows(rows, _EVALUATED)) if first else pictures)
+        self._leaps.evaluated(small_pictures(even_rows(rows, EVALUATED)) if first else pictures)
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""
@@ -197,7 +187,7 @@ class Likeness(PassesOfEvaluation):
                 return found
             if 2 * sum(known) < len(known) and len(self._means) < _COMPARED:
                 found |= self._apart(rows, step)
-            self._keep(rows, known, numpy.full(len(rows), step))
+            self._kept.keep(rows, numpy.array(known, bool), numpy.full(len(rows), step))
         return found
 
     def keep_between(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> None:
@@ -207,35 +197,17 @@ class Likeness(PassesOfEvaluation):
             rows = values.T
             self._width = float(rows[0, 3]) if self._width < 0 else self._width
             fine = numpy.isfinite(rows).all(1) & (rows[:, 3] == self._width)
-            self._again = self._again or self._come_again(rows[fine & ~numpy.array(known, bool)])
-            if not self._again:
-                steps = step - numpy.array([int(one) for one in ago])
-                self._keep(rows[fine], numpy.array(known, bool)[fine], steps[fine])
-        if not self._again:
+            steps = step - numpy.array([int(one) for one in ago])
+            self._kept.keep_if_new(rows[fine], numpy.array(known, bool)[fine], steps[fine])
+        if not self._kept.again:
             self._leaps.keep_between(numbers, known)
-
-    def _come_again(self, rows: Floats) -> bool:
-        """Whether rows of the training are those that are kept, made anew: a near copy of what has ten copies is not
-        far nearer to the first than to the tenth."""
-        rows = rows[rows[:, 2] == 1][:_EVALUATED]
-        if self._kept < _LEAST or not len(rows):
-            return False
-        found = self._close(rows, bool((rows[:, 4] == 1).all()))
-        return found is not None and float(found[0].mean()) >= _ANEW
-
-    def _keep(self, rows: Floats, known: Any, steps: Any) -> None:
-        new = (rows[:, 2] == 1) & ~numpy.array(known, bool)
-        some = rows[new, _COLUMNS:][: _KEPT - self._kept]
-        self._trained[self._kept : self._kept + len(some)] = some
-        self._from[self._kept : self._kept + len(some)] = steps[new][: len(some)]
-        self._kept += len(some)
 
     def _apart(self, rows: Floats, step: int) -> dict[str, float]:
         """Which part of the variance lies between batches: in the column where it is most, and in half of the sketches'
         columns or more when each row has mean 0 and deviation 1, so that no brightness of a batch counts."""
         if len(rows) < _ROWS:
             return {}
-        mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, _SKETCH]
+        mean, size, sketch = rows[:, :1], rows[:, 1:2], rows[:, SKETCH]
         spread = numpy.sqrt(numpy.maximum(size**2 - mean**2, 1e-12))
         columns = numpy.concatenate([mean, size, sketch, (sketch - mean * self._sums[self._width]) / spread], 1)
         self._means.append(columns.mean(0))
@@ -249,15 +221,15 @@ class Likeness(PassesOfEvaluation):
         between = means.var(0, ddof=1) - within / float(numpy.mean(self._counts))
         both = between + within
         share = numpy.where(both > 0, between / numpy.where(both > 0, both, 1.0), 0.0)
-        following = beside(self._steps, means[:, -_SIGNS:])
+        following = beside(self._steps, means[:, -SIGNS:])
         return {
-            "rows_apart": float(share[:-_SIGNS].max()),
-            "rows_apart_even": float(numpy.median(share[-_SIGNS:])),
+            "rows_apart": float(share[:-SIGNS].max()),
+            "rows_apart_even": float(numpy.median(share[-SIGNS:])),
             "apart_batches": float(len(self._means)),
             "apart_period": float(self._period()),
             "apart_rising": float(self._rising()),
-            "apart_beyond": beyond_chance(means[:, -_SIGNS:], variances[:, -_SIGNS:], self._counts),
-            "apart_blocks": float(blocks(self._steps, means[:, -_SIGNS:], variances[:, -_SIGNS:], self._counts)),
+            "apart_beyond": beyond_chance(means[:, -SIGNS:], variances[:, -SIGNS:], self._counts),
+            "apart_blocks": float(blocks(self._steps, means[:, -SIGNS:], variances[:, -SIGNS:], self._counts)),
             **({} if following is None else {"apart_beside": following}),
         }
 
@@ -282,7 +254,7 @@ class Likeness(PassesOfEvaluation):
 
     def _period(self) -> int:
         """After how many steps batches have nearly the same means, in the even columns; 0 where there is no such."""
-        steps, means = numpy.array(self._steps), numpy.array(self._means)[:, -_SIGNS:]
+        steps, means = numpy.array(self._steps), numpy.array(self._means)[:, -SIGNS:]
         first, second = numpy.triu_indices(len(steps), 1)
         after = steps[second] - steps[first]
         squares = ((means[first] - means[second]) ** 2).sum(1)
@@ -300,11 +272,11 @@ class Likeness(PassesOfEvaluation):
         """Share of an evaluation's rows that are near copies of one that was trained on."""
         rows = values.T
         told = numpy.flatnonzero(numpy.isfinite(rows).all(1) & (rows[:, 2] == 1) & (rows[:, 3] == self._width))
-        told = told[:: max(1, -(-len(told) // _EVALUATED))]
-        if self._kept < _LEAST or not len(told):
+        told = told[:: max(1, -(-len(told) // EVALUATED))]
+        if not self._kept.says or not len(told):
             return {}
         pictures = bool((rows[told, 4] == 1).all())
-        found = self._close(rows[told], pictures)
+        found = self._kept.close(rows[told], pictures)
         if found is None:
             return {}
         near, groups, chances = found
@@ -317,20 +289,6 @@ class Likeness(PassesOfEvaluation):
             "evaluated_near_chance": chances,
             "evaluated_near_pictures": float(pictures),
         }
-
-    def _close(self, rows: Floats, pictures: bool) -> tuple[Any, float, float] | None:
-        """Which rows are near copies of one that is kept; the share of the kept that are of each other; how many rows
-        are that near by chance. None where it can't be said."""
-        near, groups, known, chances = numpy.zeros(len(rows), bool), 0.0, False, 0.0
-        for part in (_SKETCH, _SPECTRUM) if pictures else (_SKETCH,):
-            trained = self._trained[: self._kept, part.start - _COLUMNS : part.stop - _COLUMNS]
-            nearer, chance = _nearer(squares := _squares(rows[:, part], trained))
-            if nearer:
-                chances += chance
-                found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
-                near, known = near | found, True
-                groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
-        return (near, groups, chances) if known else None
 
     def _altered(self, rows: Floats) -> dict[str, float]:
         """Whether an evaluation has the examples of the last one in the same order, altered at random: how much nearer
@@ -345,26 +303,13 @@ class Likeness(PassesOfEvaluation):
             return {}
         if (rows == before).all(1).mean() > _UNALTERED:
             return {"evaluated_altered": 0.0, "evaluated_altered_by": 0.0}
-        sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (_SKETCH, slice(0, 2)))
+        sketches, own = (_shifted(rows[:, at], before[:, at]) for at in (SKETCH, slice(0, 2)))
         if not sketches[1:].min() > 0:
             return {}
         return {
             "evaluated_altered": max((one[1:].min() - one[0]) / max(one[1:].std(), 1e-12) for one in (sketches, own)),
             "evaluated_altered_by": float(max(0.0, sketches[0] / sketches[1:].mean())),
         }
-
-    def _grouped(self, trained: Floats, nearer: float) -> float:
-        """Share of the training's rows that are that near to another one of it; 0 where those of one batch never are,
-        as with copies of one example that are made anew in each epoch."""
-        origin = self._from[: self._kept]
-        some = numpy.arange(0, self._kept, max(1, -(-self._kept // _EVALUATED)))
-        squares = _squares(trained[some], trained)
-        squares[numpy.arange(len(some)), some] = numpy.inf
-        near, together = squares < nearer**2 * _tenth(squares), origin[some][:, None] == origin
-        expected = float((near.sum(1) * (together.sum(1) - 1)).sum() / (self._kept - 1))
-        if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
-            return 0.0
-        return float(near.any(1).mean())
 
 
 def small_pictures(rows: Tensor) -> Tensor | None:
@@ -382,40 +327,14 @@ def small_pictures(rows: Tensor) -> Tensor | None:
 
 def _drawn(width: int) -> Floats:
     """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
-    signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, _SIGNS)).astype(float)
+    signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, SIGNS)).astype(float)
     return (2 * signs - 1) / math.sqrt(width)
-
-
-def _nearer(squares: Floats) -> tuple[float, float]:
-    """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
-    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most a half; in which share
-    of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
-    nearest = numpy.partition(squares, (_TENTH - 1, _FORTIETH - 1), axis=1)
-    tenth, fortieth = numpy.maximum(nearest[:, [_TENTH - 1, _FORTIETH - 1]], 0).T
-    farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-24) / numpy.maximum(tenth, 1e-24)))) / 2
-    if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
-        return 0.0, 1.0
-    dimensions = math.log(_FORTIETH / _TENTH) / max(farther, 1e-12)
-    nearer = min(_NEARER, (_CHANCES / _TENTH) ** (1 / dimensions))
-    return nearer, _TENTH * nearer**dimensions
-
-
-def _tenth(squares: Floats) -> Floats:
-    """Squared distance of each row [rows, 1] from the tenth nearest of others."""
-    found: Floats = numpy.partition(squares, _TENTH - 1, axis=1)[:, _TENTH - 1 : _TENTH]
-    return found
 
 
 def _shifted(rows: Floats, others: Floats) -> Floats:
     """Mean squared distances of rows from others that stand 0, 1, 2, … places on, each column in its deviations."""
     deviation = numpy.maximum(others.std(0), 1e-12)
-    squares = _squares(rows / deviation, others / deviation)
+    squares = squared_distances(rows / deviation, others / deviation)
     at = (numpy.arange(len(rows))[:, None] + numpy.arange(len(rows))) % len(rows)
     found: Floats = squares[at[:, 0][:, None], at].mean(0)
-    return found
-
-
-def _squares(rows: Floats, others: Floats) -> Floats:
-    """Squared distances [rows, others]."""
-    found: Floats = (rows**2).sum(1)[:, None] + (others**2).sum(1) - 2 * rows @ others.T
     return found

@@ -1,7 +1,7 @@
-"""What a model is given, as the watch saw it: examples that come again, that evaluations share, and padding.
+"""What a model is given, as the watch saw it: examples that come again, and padding.
 
 In:   figures of the watch.
-Out:  findings of `CopiedExamples`, `RepeatedExamples`, `EvaluationExamples`, `LaterTokens`, `PaddingMask`,
+Out:  findings of `CopiedExamples`, `RepeatedExamples`, `LaterTokens`, `PaddingMask`,
       `PaddingTargets`.
 """
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
-_REPEATS, _NONE = 0.25, 3.0  # of rows that had come before: another epoch; rows, that none of a sample may stand for
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
@@ -279,124 +278,6 @@ class RepeatedExamples(WatchRule):
         return all((step in written) != again for step, again in self._came)
 
 
-class EvaluationExamples(WatchRule):
-    """Evaluations are given examples that were trained on.
-
-    Fingerprints of some of an evaluation's rows are compared with those of the training's rows: of the steps that
-    were looked at, and of all steps (`model/evaluated_known`). An eighth of the rows and four or more, and some in
-    each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
-    info finding. So is as many as chance gives, by how many new rows of the training had come before, and one more:
-    fewer than four deviations more; of steps that were looked at up to a quarter. Of a run that is over, with one
-    evaluation alone that was seen, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as
-    of its micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is
-    one input, or rows are alike by chance, there is no finding; nor where a policy is trained on what it generated.
-
-    What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
-    """
-
-    name, family, kind, severity = "evaluation_examples", "eval", "eval", "warning"
-    proves = "evaluation"
-    series = "model/evaluated_trained"
-    needs = ("=model/evaluated_trained", "eval_loss|eval_accuracy|evaluation")
-    least = 1
-    about = "Evaluations are given examples of the training."
-    thresholds: ClassVar = {
-        "share": (0.125, "of an evaluation's rows that were looked at; ours"),
-        "some": (0.05, "of them, which inform; ours"),
-        "rows": (4.0, "ours"),
-        "evaluations": (2.0, "in a row; ours"),
-        "single": (64.0, "rows that were looked at of an evaluation that is the only one; ours"),
-        "batches": (3.0, "of different rows that the training has had; ours"),
-        "again": (0.25, "of a batch that had come before: the training begins to repeat its examples; ours"),
-        "spreads": (4.0, "more than by chance; ours"),
-        "most": (0.25, "of an evaluation's rows, that chance may explain: rows may be copied before a split; ours"),
-    }
-    causes = ("validation leak: evaluation examples are among those of the training",)
-    remedies = ("split before anything is drawn, and by what belongs together: documents, persons, scenes",)
-
-    def begin(self) -> None:
-        self._some = self._count = 0
-        self._single: tuple[float, Place] | None = None  # of a launch's first evaluation, with copies enough
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from super().examine(history)
-        if history.facts.get("finished") and self._segment >= 0 and self._count == 1 and self._single is not None:
-            value, place = self._single
-            if self.first(place[2]):
-                yield self._say(history, value, place, place[0], True)
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        rows = watched(history, "evaluated_rows", place)
-        batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-        asked = batches >= self.at["batches"] and history.role("reward") is None
-        every = watched(history, "evaluated_known", place)  # of all steps
-        some = asked and self._are_some(value, rows, watched(history, "evaluated_trained_passes", place))
-        any_step = asked and self._are_some(every, rows, watched(history, "evaluated_known_passes", place))
-        self._some, self._count = self._some + 1 if some or any_step else 0, self._count + 1
-        beyond = some and (value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place)))
-        beyond_any = any_step and self._is_beyond(every, rows, _chance_of_all(history, place))
-        share = every if any_step else value
-        single = (some or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
-        self._single = (share, place) if single and self._count == 1 else self._single
-        holds = (beyond and value >= self.at["share"]) or (beyond_any and every >= self.at["share"])
-        many = self.lasts(holds, place, self.at["evaluations"])
-        if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
-            yield self._say(history, share, place, self._row[0][0] if many else place[0], many)
-
-    def _are_some(self, share: float, rows: float, passes: float) -> bool:
-        return share * rows >= self.at["rows"] and share >= self.at["some"] and passes == 1
-
-    def _is_beyond(self, share: float, rows: float, chance: float) -> bool:
-        return share * rows >= rows * chance + self.at["spreads"] * math.sqrt(rows * chance + 1)
-
-    def _say(self, history: RunHistory, value: float, place: Place, step: int, many: bool) -> Finding:
-        rows = watched(history, "evaluated_rows", place)
-        return self.finding(
-            step, f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
-            "before.", severity=self.severity if many else "info", key="" if many else "some", found=place[0],
-            segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
-        )  # fmt: skip
-
-    def _chance(self, history: RunHistory, place: Place) -> float:
-        """The share of an evaluation's rows that came in the training by chance, as new ones of its own had before: of
-        a step's first pass those that are in the first passes before, of its others those that are in any."""
-        names = ("rows_again", "example_rows", "distinct_rows", "beside_again", "beside_rows", "beside_distinct")
-        found = (_until(history.channel(f"model/{name}"), place) for name in names)
-        seen, rows, distinct, again, beside, others = found
-        had = pairs = before = all_before = 0.0
-        for step, count in distinct.items():
-            first, other = rows.get(step, 0.0), beside.get(step, 0.0)
-            here = seen.get(step, 0.0) * first + again.get(step, 0.0) * other
-            if here > self.at["again"] * (first + other):
-                break
-            had, pairs = had + here, pairs + before * first + all_before * other
-            before, all_before = count, count + others.get(step, 0.0)
-        every = max(distinct.values(), default=0.0) + max(others.values(), default=0.0)
-        return 1 - math.exp(-had / pairs * every) if pairs else 0.0
-
-
-def _chance_of_all(history: RunHistory, place: Place) -> float:
-    """The share of an evaluation's rows that came in any step of the training by chance, as new ones of its own had
-    before, between two looks: at most, by three more than had."""
-    names = ("between_rows", "between_again", "between_known")
-    rows, again, known = (_until(history.channel(f"model/{name}"), place) for name in names)
-    had = pairs = 0.0
-    for step, count in rows.items():
-        if again.get(step, 0.0) > _REPEATS:
-            break
-        had, pairs = had + again.get(step, 0.0) * count, pairs + known.get(step, 0.0) * count
-    return 1 - math.exp(-(had + _NONE) / pairs * watched(history, "evaluated_known_of", place)) if pairs else 1.0
-
-
-def _until(channel: Channel | None, place: Place) -> dict[int, float]:
-    """Step → figure of a launch, up to a place."""
-    if channel is None or not channel.end:
-        return {}
-    rows = channel.rows()
-    here = (rows.segment == place[2]) & (rows.step <= place[0])
-    return dict(zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True))
-
-
 class LaterTokens(WatchRule):
     """A language model's attention sees the tokens that it is to predict.
 
@@ -521,4 +402,4 @@ class PaddingTargets(WatchRule):
             )  # fmt: skip
 
 
-RULES = (CopiedExamples, RepeatedExamples, EvaluationExamples, LaterTokens, PaddingMask, PaddingTargets)
+RULES = (CopiedExamples, RepeatedExamples, LaterTokens, PaddingMask, PaddingTargets)

@@ -285,10 +285,10 @@ class EvaluationExamples(WatchRule):
     looked at, which are a part of them all. An eighth of the rows and four or more, and some in each pass, in two
     evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an info finding. So is as
     many as chance gives, up to a quarter, by how many new rows of the training had come before in its first looks, and
-    one more: fewer than four deviations more. Of a run that is over, with one evaluation alone that was seen, a quarter
-    is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training has
-    fewer than three batches of different rows, as of a graph that is one input, or rows are alike by chance, there is
-    no finding; nor where a policy is trained on what it generated.
+    one more: fewer than four deviations more. Of a run that is over, with one evaluation alone that was seen, but for
+    one without such rows behind its last step, as of a test set, a quarter is enough, of 64 rows or more. Rows of all
+    passes of a step count, as of its micro-batches. Where the training has fewer than three batches of different rows,
+    as of a graph that is one input, or rows are alike by chance, nothing is said; nor of what a policy has generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -325,11 +325,11 @@ class EvaluationExamples(WatchRule):
                 yield self._say(history, value, place, place[0], True)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        rows = watched(history, "evaluated_rows", place)
-        batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-        some = value * rows >= self.at["rows"] and value >= self.at["some"] and batches >= self.at["batches"]
-        some = some and watched(history, "evaluated_trained_passes", place) == 1 and history.role("reward") is None
-        self._some, self._count = self._some + 1 if some else 0, self._count + 1
+        names = ("evaluated_rows", "distinct_rows", "example_rows", "evaluated_trained_passes", "evaluated_last")
+        rows, distinct, batch, passes, last = (watched(history, name, place) for name in names)
+        some = value * rows >= self.at["rows"] and value >= self.at["some"] and passes == 1
+        some = some and distinct >= self.at["batches"] * max(1.0, batch) and history.role("reward") is None
+        self._some, self._count = self._some + 1 if some else 0, self._count + (some or last != 1 or not self._count)
         mean = rows * self._chance(history, place) if some else 0.0
         beyond = value >= self.at["most"] or value * rows >= mean + self.at["spreads"] * math.sqrt(mean + 1)
         single = some and value >= self.at["most"] and rows >= self.at["single"]

@@ -34,15 +34,15 @@ _NAMES = ("passes_without_gradients", "parts_without_gradients", "statistics_gat
 def last_round(number: Callable[[], int], state: ModelState, written: Written) -> list[ModelRound]:
     """What was evaluated since the last step. number: of the step that would come now; written: what knows whether the
     weights are those that it left."""
-    if not state.was_evaluated:
-        return []
-    current = ModelRound(number(), frozenset())
+    current = ModelRound(0, frozenset())
     current.is_last = True
+    if not state.put_last(current):
+        return []
     written.began(current, True)
-    state.put_last(current)
     current.columns = [column for column in current.columns if column.family in _FAMILIES]
     current.figures = {name: value for name, value in current.figures.items() if "evaluat" in name or name in _NAMES}
     current.figures["evaluated_last"] = 1.0
+    current.step = number()
     current.send()
     return [current]
 

@@ -28,7 +28,7 @@ from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.doubles import CopyPasses
-from barograph.probes.model.evaluated import EvaluatedLook
+from barograph.probes.model.evaluated import EvaluatedLook, told_by
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import BEFORE, FiniteLook, outlier
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
@@ -422,7 +422,9 @@ class ModelState:
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
-        self._put_passes(current)
+        self._passes |= self._without.put(current) | told_by(
+            (self._evaluated, *self._copies.looks.values(), *self._part_looks)
+        )
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
@@ -434,34 +436,22 @@ class ModelState:
             current.put("inputs", ("",), largest.reshape(1))
             self._inputs = []
 
-    def _put_passes(self, current: ModelRound) -> None:
-        """Add what passes without gradients showed since the step before."""
-        self._passes |= self._without.put(current)
-        every = (self._evaluated, *self._copies.looks.values(), *self._part_looks)
-        looks = [one for one in every if one is not None and one.found is not None]
-        if looks:
-            self._passes["dropout_in_evaluation"] = max(one.found or 0.0 for one in looks)
-            self._passes["noise_in_evaluation"] = float(any(one.noise for one in looks))
-            self._passes["batch_statistics_in_evaluation"] = float(any(one.of_batch for one in looks))
-
-    @property
-    def was_evaluated(self) -> bool:
-        """Whether there was an evaluation since the last step; passes that each step has are those of the next one."""
-        return (self.evaluates or self._with_gradients) and self._called <= self._steps // 4 + 1
-
-    @property
-    def _with_gradients(self) -> bool:
-        return self._modes == {False} and True in self._trained_modes  # trained in one mode, evaluated in the other
-
-    def put_last(self, current: ModelRound) -> None:
-        """No step follows: add what an evaluation behind the last one showed."""
+    def put_last(self, current: ModelRound) -> bool:
+        """No step follows: add what an evaluation behind the last one showed, and say whether there was one. Passes
+        that each step has are those of the next one."""
+        with_gradients = self._modes == {False} and True in self._trained_modes
+        if not (self.evaluates or with_gradients) or self._called > self._steps // 4 + 1:
+            return False
         looks = (self._output.inputs, self._answers, self._examples, self._averaged, self._moved)
         _each(*(partial(one.put, current) for one in looks if one is not None))
         current.figures |= self._copies.put(self._averaged.listens)
-        self._put_passes(current)
-        if self._with_gradients or "gradients_in_evaluation" in self._last:
-            self._passes["gradients_in_evaluation"] = float(self._with_gradients)
+        self._passes |= self._without.put(current) | told_by(
+            (self._evaluated, *self._copies.looks.values(), *self._part_looks)
+        )
+        if with_gradients or "gradients_in_evaluation" in self._last:
+            self._passes["gradients_in_evaluation"] = float(with_gradients)
         current.figures |= {name: value for name, value in self._passes.items() if self._last.get(name) != value}
+        return True
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""

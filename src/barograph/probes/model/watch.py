@@ -470,31 +470,31 @@ class ModelWatch:
                 key=f"watch write {type(error).__name__}",
             )
 
-    def _end_open(self, last: bool = False) -> None:
-        """End the round in progress. last: no step follows, so what was evaluated since is recorded by itself."""
-        current, self._round = self._round, None
-        if current is not None:
-            self._end_round(current)
-        if last and self._state is not None and self._last is not None:
-            self._queue.extend(last_round(self._number, self._state, self._outside))
+    def flush(self, last: bool = False) -> None:
+        """Write all steps that are over; waits for the device. last: and what was evaluated since, for none follows."""
 
-    def flush(self) -> None:
-        """Write all steps that are over; waits for the device."""
-        self._safely("at the end", self._end_open)
+        def end() -> None:
+            current, self._round = self._round, None
+            if current is not None:
+                self._end_round(current)
+            if last and self._state is not None and self._last is not None:
+                self._queue.extend(last_round(self._number, self._state, self._outside))
+
+        self._safely("at the end", end)
         self._held = False
         self.poll(wait=True)
 
     def close(self) -> None:
-        """Write what waits, an evaluation behind the last step among it, and leave no hook behind."""
+        """Write what waits, and leave no hook behind."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._safely("at the end", lambda: self._end_open(True))
-        for end in (self._hooks.close, self._stale.close, self._reach.close):
-            end()
-        if self._state is not None:
-            self._state.close()
-        self._backward.disarm()
-        self._sentinel.follow(())
-        self.flush()
-        self._looks.close()
+        try:
+            self.flush(last=True)
+        finally:
+            for end in (self._hooks.close, self._stale.close, self._reach.close, self._backward.disarm):
+                end()
+            if self._state is not None:
+                self._state.close()
+            self._sentinel.follow(())
+            self._looks.close()

@@ -191,20 +191,17 @@ def test_an_evaluation_with_gradients_at_the_end_is_the_second_one(tmp_path: Pat
     assert found(run) == {"evaluation_gradients": STEPS - 1}
 
 
-def test_weights_that_were_loaded_for_good_are_not_compared_with_the_last_ones() -> None:
-    for restored in (False, True):
-        run, task = FakeRun(), Task()
-        watch = ModelWatch(run, task.model, task.optimizer)
-        best = {name: value + 0.1 for name, value in task.model.state_dict().items()}
-        epoch(run, task)
-        if restored:
-            task.model.load_state_dict(best)
-        with torch.no_grad():
-            task.model.eval()(task.held_out)
-        watch.close()
-        last = run.of("model")[-1]
-        assert last["evaluated_last"] == 1 and ("evaluated_apart" in last) == (not restored)
-        assert "written" not in last
+def test_weights_that_may_be_loaded_for_good_are_not_compared_with_the_last_ones() -> None:
+    run, task = FakeRun(), Task()
+    watch = ModelWatch(run, task.model, task.optimizer)
+    best = {name: value + 0.1 for name, value in task.model.state_dict().items()}
+    epoch(run, task)
+    task.model.load_state_dict(best)
+    with torch.no_grad():
+        task.model.eval()(task.held_out)
+    watch.close()
+    last = run.of("model")[-1]
+    assert last["evaluated_last"] == 1 and not {"evaluated_apart", "written"} & last.keys()
 
 
 def test_a_test_set_behind_a_leak_takes_nothing_back(tmp_path: Path) -> None:

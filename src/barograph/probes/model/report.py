@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from barograph.probes.model import finite, flow, given, outputs
-from barograph.probes.model.ended import without_restored
 from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
@@ -77,7 +76,7 @@ def make(
 ) -> ModelReport:
     """The report of a round that is `ready`. blocks: names of the model's blocks in order of depth; order: of all
     parameters as the model has them; state: what remembers examples of earlier steps."""
-    numbers = without_restored(found.numbers()) if found.is_last else found.numbers()
+    numbers = found.numbers()
     fields: dict[str, Any] = {}
     tables: dict[str, Table] = {}
     scales = _column(numbers, "scale")

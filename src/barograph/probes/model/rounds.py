@@ -71,7 +71,6 @@ class ModelRound:
 
     def __init__(self, step: int, due: frozenset[str], rests: bool = False):
         self.step, self.due, self.rests = step, due, rests  # rests: it is not looked at
-        self.is_last = False  # whether it is what was evaluated behind the last step
         self.begun: set[int] = set()  # optimizers, by id
         self.stepped: set[int] = set()
         self.parts: list[RoundPart] = []

@@ -442,7 +442,7 @@ class ModelState:
         with_gradients = self._modes == {False} and True in self._trained_modes
         if not (self.evaluates or with_gradients) or self._called > self._steps // 4 + 1:
             return False
-        looks = (self._output.inputs, self._answers, self._examples, self._averaged, self._moved)
+        looks = (self._output.inputs, self._answers, self._examples, self._moved)
         _each(*(partial(one.put, current) for one in looks if one is not None))
         current.figures |= self._copies.put(self._averaged.listens)
         self._passes |= self._without.put(current) | told_by(

@@ -478,7 +478,7 @@ class ModelWatch:
             if current is not None:
                 self._end_round(current)
             if last and self._state is not None and self._last is not None:
-                self._queue.extend(last_round(self._number, self._state, self._outside))
+                self._queue.extend(last_round(self._number, self._state))
 
         self._safely("at the end", end)
         self._held = False

@@ -1,8 +1,9 @@
 """A training on several ranks that watch their models and log by `run.log`: no loop compares them.
 
-    python tests/rank_watches.py KIND FOLDER STEPS [same]
+    python tests/rank_watches.py KIND FOLDER STEPS [same] [evaluated]
 
-KIND says how it is trained, and what is unusual; with `same` all ranks have one seed for their data. Each process is
+KIND says how it is trained, and what is unusual; with `same` all ranks have one seed for their data, with `evaluated`
+rank 0 evaluates the model behind the last step, or all of them do where it is sharded. Each process is
 one rank, with the variables that torchrun sets. It prints how long the run's end took.
 """
 
@@ -38,7 +39,7 @@ def parallel(kind: str, model: Any) -> Any:
     return nn.parallel.DistributedDataParallel(model)
 
 
-def main(kind: str, folder: str, steps: int, same: bool) -> None:
+def main(kind: str, folder: str, steps: int, same: bool, evaluated: bool = False) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
@@ -71,6 +72,9 @@ def main(kind: str, folder: str, steps: int, same: bool) -> None:
         if run is not None and (rank == 0 or step % 3 == 0):  # ranks may log as they like
             run.log({"train/loss": loss.item()}, step=step + 1)
         time.sleep(0.01)
+    if evaluated and (rank == 0 or kind == "fsdp"):
+        with torch.no_grad():
+            (model if kind == "fsdp" else model.module).eval()(torch.randn(64, 12))
     if kind == "destroyed":
         distributed.destroy_process_group()
     began = time.perf_counter()
@@ -82,4 +86,4 @@ def main(kind: str, folder: str, steps: int, same: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), "same" in sys.argv[4:])
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), "same" in sys.argv[4:], "evaluated" in sys.argv[4:])

@@ -113,3 +113,12 @@ def test_gradients_that_nobody_averages_are_found_too(tmp_path: Path) -> None:
     records, found, _ = train("unequal", tmp_path / "run")
     assert [set(record) & {"apart"} for record in records] == [{"apart"}]
     assert found.get("ranks_drifted") == "warning"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_an_evaluation_behind_the_last_step_is_recorded_and_no_rank_waits(kind: str, tmp_path: Path) -> None:
+    _, _, said = train(kind, tmp_path / "run", "evaluated")
+    last = barograph.StoredRun(tmp_path / "run").series("model/evaluated_last")
+    assert (last.step.tolist(), last.value.tolist()) == ([61], [1])
+    assert all(float(took) < 1.9 for took in re.findall(r"ended in (\d+\.\d+)", said)), said

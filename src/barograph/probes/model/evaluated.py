@@ -13,7 +13,7 @@ were put there one by one: predictions are drawn with dropout on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from barograph.probes.model.compiled import CompiledWithin
@@ -87,6 +87,18 @@ class EvaluatedLook:
         self._handles = []
         if self._mode is not None and self._mode.end():
             self._mode = None
+
+
+def told_by(looks: Iterable[EvaluatedLook | None]) -> dict[str, float]:
+    """What these have seen in all."""
+    seen = [one for one in looks if one is not None and one.found is not None]
+    if not seen:
+        return {}
+    return {
+        "dropout_in_evaluation": max(one.found or 0.0 for one in seen),
+        "noise_in_evaluation": float(any(one.noise for one in seen)),
+        "batch_statistics_in_evaluation": float(any(one.of_batch for one in seen)),
+    }
 
 
 def drops_numbers(name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any, drops: HandDrops) -> bool:

@@ -10,8 +10,10 @@ of another layer's weights is not found.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from barograph.probes.model.activations import first_tensor, parts_of
 from barograph.probes.model.guest import after, is_compiled
 from barograph.probes.model.objective import behind, kind
 
@@ -33,6 +35,21 @@ class Head:
         self._layer: Any = None  # once it is proven
         self._ran: list[tuple[Any, Any]] = []  # layers of this pass that have run, the last one with its output
         self._counts: dict[int, int] = {}  # by layer
+
+    def answer(self, output: Any) -> Any:
+        """What the loss is made of, where the model returns that, or its loss alone: a tensor or None."""
+        logits = getattr(output, "logits", None)
+        if logits is None and isinstance(output, Mapping):
+            logits = output.get("logits")
+        if not hasattr(logits, "is_floating_point"):
+            beside = (part for part in parts_of(output) if getattr(part, "requires_grad", False) and part.dim() > 1)
+            logits = first_tensor(output)
+            if logits is not None and not logits.dim():  # a loss: what it is of may stand beside it
+                logits = next(beside, logits)
+        if logits is not None and not logits.dim():
+            head = self.output(logits)
+            logits = logits if head is None else head
+        return logits
 
     def output(self, loss: Any) -> Any:
         """Of a pass that has returned this number, the output of the layer before it; None where it is not known. Where

@@ -106,6 +106,15 @@ class OptimizerHooks:
                 continue
             self._follow(optimizer)
 
+    def say_without(self, warn: Callable[..., Any]) -> None:
+        """Warn of optimizers whose steps can't be seen."""
+        for name in self.without_hooks:
+            warn(
+                f"the optimizer {name} calls no hooks around its step, so the watch can't see its steps; it works "
+                "with torch.optim.Optimizer and what is made from it",
+                key=f"watch optimizer {name}",
+            )
+
     def _follow(self, optimizer: Any) -> None:
         self._followed.add(optimizer)
         self._known.append(weakref.ref(optimizer))

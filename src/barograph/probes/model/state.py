@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.activations import dense_tensors, first_tensor, parts_of
+from barograph.probes.model.activations import dense_tensors
 from barograph.probes.model.adapters import Adapters
 from barograph.probes.model.answers import EvaluationAnswers
 from barograph.probes.model.averaged import EvaluatedWeights
@@ -28,7 +28,7 @@ from barograph.probes.model.compiled import in_place, made_of, restore, surround
 from barograph.probes.model.copies import averaged_over
 from barograph.probes.model.dependence import DependenceLook
 from barograph.probes.model.doubles import CopyPasses
-from barograph.probes.model.evaluated import EvaluatedLook
+from barograph.probes.model.evaluated import EvaluatedLook, told_by
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import BEFORE, FiniteLook, outlier
 from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
@@ -101,6 +101,7 @@ class ModelState:
         self._table: Any = None  # whether the pass takes a table without its gradient
         self._skips = False  # whether the pass is not looked at
         self._modes: set[bool] = set()  # of this step's passes with gradients
+        self._trained_modes: set[bool] = set()  # of those of the last step that is over
         self._uses, self._plain = UsedGraphs(), True
         self._without = PassModes(model)  # of those without gradients
         self._batch = self._most = 0  # rows of the inputs, in this step and in any
@@ -320,7 +321,7 @@ class ModelState:
         if self._skips:
             return
         with contextlib.suppress(Exception):
-            logits = self._answer(output)
+            logits = self._head.answer(output)
             mixed = self._rows.mixed(logits)
             if mixed is not None:
                 self._passes["rows_mixed"] = mixed
@@ -352,21 +353,6 @@ class ModelState:
                 self._passes |= end_token(self._inner)
                 if torch.is_grad_enabled():
                     self._passes["half_output"] = float(logits.dtype == torch.float16)
-
-    def _answer(self, output: Any) -> Any:
-        """What the loss is made of, where the model returns that, or its loss alone: a tensor or None."""
-        logits = getattr(output, "logits", None)
-        if logits is None and isinstance(output, Mapping):
-            logits = output.get("logits")
-        if not hasattr(logits, "is_floating_point"):
-            beside = (part for part in parts_of(output) if getattr(part, "requires_grad", False) and part.dim() > 1)
-            logits = first_tensor(output)
-            if logits is not None and not logits.dim():  # a loss: what it is of may stand beside it
-                logits = next(beside, logits)
-        if logits is not None and not logits.dim():
-            head = self._head.output(logits)
-            logits = logits if head is None else head
-        return logits
 
     @property
     def can_rest(self) -> bool:
@@ -431,18 +417,14 @@ class ModelState:
         both = len(self._modes) == 2 and not self._uses.all_used  # trained in one mode, evaluated in the other
         if both or "gradients_in_evaluation" in self._last:
             self._passes["gradients_in_evaluation"] = float(both)
-        self._modes = set()
+        self._trained_modes, self._modes = self._modes, set()
         current.figures |= self._settings.again(bool(self._without.seen))
-        self._passes |= self._without.put(current)
         if 0 < self._batch <= _LONE < self._most // 4:
             current.figures["lone_rows"] = float(self._batch)
         self._most, self._batch = max(self._most, self._batch), 0
-        every = (self._evaluated, *self._copies.looks.values(), *self._part_looks)
-        looks = [one for one in every if one is not None and one.found is not None]
-        if looks:
-            self._passes["dropout_in_evaluation"] = max(one.found or 0.0 for one in looks)
-            self._passes["noise_in_evaluation"] = float(any(one.noise for one in looks))
-            self._passes["batch_statistics_in_evaluation"] = float(any(one.of_batch for one in looks))
+        self._passes |= self._without.put(current) | told_by(
+            (self._evaluated, *self._copies.looks.values(), *self._part_looks)
+        )
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
@@ -453,6 +435,23 @@ class ModelState:
             largest = torch.stack([item.float().to(home) for item in self._inputs]).amax()
             current.put("inputs", ("",), largest.reshape(1))
             self._inputs = []
+
+    def put_last(self, current: ModelRound) -> bool:
+        """No step follows: add what an evaluation behind the last one showed, and say whether there was one. Passes
+        that each step has are those of the next one."""
+        with_gradients = self._modes == {False} and True in self._trained_modes
+        if not (self.evaluates or with_gradients) or self._called > self._steps // 4 + 1:
+            return False
+        looks = (self._output.inputs, self._answers, self._examples, self._moved)
+        _each(*(partial(one.put, current) for one in looks if one is not None))
+        current.figures |= self._copies.put(self._averaged.listens)
+        self._passes |= self._without.put(current) | told_by(
+            (self._evaluated, *self._copies.looks.values(), *self._part_looks)
+        )
+        if with_gradients or "gradients_in_evaluation" in self._last:
+            self._passes["gradients_in_evaluation"] = float(with_gradients)
+        current.figures |= {name: value for name, value in self._passes.items() if self._last.get(name) != value}
+        return True
 
     def fields_of(self, step: int, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step's examples, when it has arrived."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 
 from barograph.probes.model import blocks, report
 from barograph.probes.model.backward import BackwardEnd, Sentinel
+from barograph.probes.model.ended import last_round
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.guest import CAPTURED, apart, left_as_it_was
 from barograph.probes.model.hooks import OptimizerHooks, optimizers_of, scaler_around
@@ -144,12 +145,7 @@ class ModelWatch:
             meta = any(parameter.is_meta for parameter in self.model.parameters())
             what = " yet, for they are on the meta device" if meta else ": there is nothing to see"
             self._run.warn(f"the watched model has no trainable parameters{what}", key="watch empty")
-        for name in self._hooks.without_hooks:
-            self._run.warn(
-                f"the optimizer {name} calls no hooks around its step, so the watch can't see its steps; it works "
-                "with torch.optim.Optimizer and what is made from it",
-                key=f"watch optimizer {name}",
-            )
+        self._hooks.say_without(self._run.warn)
         about = self.model, self._clock, bool(self.schedule.given["activations"]), self._sentinel, self._outside
         self._state = left_as_it_was(self.model, lambda: ModelState(*about))
         prepare(self._looks.parameters, self.schedule.given)
@@ -193,7 +189,7 @@ class ModelWatch:
         logged = upcoming < before or (upcoming > before and (last is None or upcoming > last))  # < after a rewind
         step = upcoming if last is None or logged else last + 1
         if self._held and self._last is not None:
-            first = self._queue[0] if self._queue else None
+            first = next(iter(self._queue), None)
             # the loop logged the first step under another number than 0: it counts from 1
             if first is not None and first.step == 0 and upcoming == 2 and step == 2:
                 first.step = 1
@@ -316,11 +312,10 @@ class ModelWatch:
             current.figures["cleared_gradients"] = 1.0
         if "gradients" in current.due and self._witness.waiting and self._witness.rounds > 1:
             current.figures |= {"without_gradient": len(self._witness.waiting), "optimizer_holds": float(owners)}
-        looked = sum(current.costs.values())
         quiet = self.schedule.budget is not None and current.adds_nothing_to(self._zeros)
         if not quiet:
             current.send()
-        current.besides = self._time.besides(looked)
+        current.besides = self._time.besides(sum(current.costs.values()))
         if not current.events:
             self._looks.tell(current)
         self._arm(current.step + 1)
@@ -475,25 +470,31 @@ class ModelWatch:
                 key=f"watch write {type(error).__name__}",
             )
 
-    def flush(self) -> None:
-        """Write all steps that are over; waits for the device."""
-        current, self._round = self._round, None
-        if current is not None:
-            self._safely("at the end", lambda: self._end_round(current))
+    def flush(self, last: bool = False) -> None:
+        """Write all steps that are over; waits for the device. last: and what was evaluated since, for none follows."""
+
+        def end() -> None:
+            current, self._round = self._round, None
+            if current is not None:
+                self._end_round(current)
+            if last and self._state is not None and self._last is not None:
+                self._queue.extend(last_round(self._number, self._state))
+
+        self._safely("at the end", end)
         self._held = False
         self.poll(wait=True)
 
     def close(self) -> None:
-        """Write what waits and leave no hook behind."""
+        """Write what waits, and leave no hook behind."""
         if self.is_closed:
             return
         self.is_closed = True
-        self._hooks.close()
-        self._stale.close()
-        self._reach.close()
-        if self._state is not None:
-            self._state.close()
-        self._backward.disarm()
-        self._sentinel.follow(())
-        self.flush()
-        self._looks.close()
+        try:
+            self.flush(last=True)
+        finally:
+            for end in (self._hooks.close, self._stale.close, self._reach.close, self._backward.disarm):
+                end()
+            if self._state is not None:
+                self._state.close()
+            self._sentinel.follow(())
+            self._looks.close()

@@ -29,9 +29,10 @@ class EvaluationExamples(WatchRule):
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
     info finding. So is as many as chance gives, by how many new rows of the training had come before, and one more:
     fewer than four deviations more; of steps that were looked at up to a quarter. Of a run that is over, with one
-    evaluation alone that was seen, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as
-    of its micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is
-    one input, or rows are alike by chance, there is no finding; nor where a policy is trained on what it generated.
+    evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a quarter
+    is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training
+    has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by chance,
+    nothing is said; nor of what a policy has generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -68,13 +69,14 @@ class EvaluationExamples(WatchRule):
                 yield self._say(history, value, place, place[0], True)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        rows = watched(history, "evaluated_rows", place)
-        batches = watched(history, "distinct_rows", place) / max(1.0, watched(history, "example_rows", place))
-        asked = batches >= self.at["batches"] and history.role("reward") is None
+        names = ("evaluated_rows", "distinct_rows", "example_rows", "evaluated_last")
+        rows, distinct, batch, last = (watched(history, name, place) for name in names)
+        asked = distinct >= self.at["batches"] * max(1.0, batch) and history.role("reward") is None
         every = watched(history, "evaluated_known", place)  # of all steps
         some = asked and self._are_some(value, rows, watched(history, "evaluated_trained_passes", place))
         any_step = asked and self._are_some(every, rows, watched(history, "evaluated_known_passes", place))
-        self._some, self._count = self._some + 1 if some or any_step else 0, self._count + 1
+        has = some or any_step
+        self._some, self._count = self._some + 1 if has else 0, self._count + (has or last != 1 or not self._count)
         beyond = some and (value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place)))
         beyond_any = any_step and self._is_beyond(every, rows, _chance_of_all(history, place))
         share = every if any_step else value

@@ -19,7 +19,7 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound, LayerTable
 
@@ -112,6 +112,9 @@ class ModelMode(Rule):
     Where dropout modules alone were put into training mode, within modules that are in evaluation mode, predictions are
     drawn with dropout on purpose, and their dropout does not count.
 
+    Two such evaluations are a finding. Of a run that is over, the one behind its last step counts as well, and is
+    enough by itself where it was logged.
+
     A copy of the model, as an average of its weights, or a momentum encoder, has a mode of its own
     (`model/copy_training_in_evaluation`). Two evaluations in a row, of which all passes through copies are in training
     mode, are a finding. One that is called in each step, as a teacher is, is evaluated where it has more than twice as
@@ -191,11 +194,14 @@ class ModelMode(Rule):
             later = later[later < step]
         elif len(later) and int(rows.segment[-1]) == segment and not history.facts.get("finished"):
             later = later[later < int(later[-1])]  # the mode in the newest step may come behind its loss
+        enough = self.at["steps"]
+        if step is None and name != "training" and (behind := _behind_last(history, rows, began, segment)) is not None:
+            later, enough = behind, enough - 1
         if name == "training_in_evaluation":
             later = self._evaluated(history, later, segment)
-        if len(later) < self.at["steps"] or not self.first(name, segment):
+        if len(later) < enough or not self.first(name, segment):
             return
-        found = int(later[int(self.at["steps"]) - 1])
+        found = int(later[int(enough) - 1])
         if name == "training":
             meant = _holds_norms(history)
             yield self.finding(
@@ -235,6 +241,23 @@ class ModelMode(Rule):
         labels = (places >= 0) & (values[numpy.maximum(places, 0)] == 1)
         often = numpy.diff(later, prepend=later[0] - 2) <= 1
         return later[~(labels & ~often)]
+
+
+def _behind_last(history: RunHistory, rows: ChannelRows, began: int, segment: int) -> Any:
+    """Of a run that is over, steps of evaluations in a mode that was wrong up to its end. The watch has told of the one
+    behind the last step, which is one more than those at or behind the step that showed it; where it was the first
+    that was wrong, it is what was logged behind the training's last loss. None where there was none."""
+    last, loss = history.channel("model/evaluated_last"), history.role("loss")
+    if last is None or loss is None or not history.facts.get("finished"):
+        return None
+    ends, trained = last.rows(), loss.rows()
+    ends_here = ends.step[ends.segment == segment]
+    trained_here = trained.time[trained.segment == segment]
+    if not len(ends_here) or not len(trained_here):
+        return None
+    first = began == int(ends_here[-1])
+    here = (rows.segment == segment) & (rows.time >= trained_here[-1] if first else rows.step >= began)
+    return rows.step[here] if here.any() else None
 
 
 _TIMES = re.compile(r"until|after|steps?|epochs?|sched|anneal|decay|final|_end|end_|stop|early|warm|ramp")

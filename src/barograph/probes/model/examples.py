@@ -157,7 +157,7 @@ class ExampleLook:
             self._passages.trained_no_more()
             self._beginnings.trained_no_more()
             self._wording.trained_no_more()
-            self._parts = {name: parts for name, parts in self._parts.items() if name.startswith("evaluated_")}
+            self._parts = {name: parts for name, parts in self._parts.items() if name not in self._trained_parts}
         self._beside = [(0, rows) for rows in beside]
         self._between.ended(kept)
         self._trained_passes = TrainedPasses()

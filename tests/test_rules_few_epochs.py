@@ -69,3 +69,29 @@ def test_an_order_that_holds_for_the_training_alone_is_learnt_by_heart(
     pairs = enumerate(zip(trained, evaluated, strict=True), 85)
     found = warned(tmp_path, "".join(row.format(at=at, one=one, two=two) for at, (one, two) in pairs))
     assert ("ranking_by_heart" in found) == says
+
+
+@pytest.mark.parametrize(("last", "says"), [(0.04, True), (0.25, False)])
+def test_a_first_epoch_whose_mean_lies_above_its_evaluation_may_overfit(
+    tmp_path: Path, last: float, says: bool
+) -> None:
+    trained = [0.45, 0.3, 0.28, 0.27, 0.26, last]
+    evaluated = [0.32, 0.36, 0.37, 0.48, 0.6, 0.75]
+    pairs = enumerate(zip(trained, evaluated, strict=True), 1)
+    row = "Epoch={at},Loss:{one},Accuracy:0.9,Valid Loss:{two},Valid Accuracy:0.85\n"
+    text = "".join(row.format(at=at, one=one, two=two) for at, (one, two) in pairs)
+    assert ("overfitting" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("count", "accuracy", "last", "says"),
+    [(12, "0.4355", 1.4, True), (11, "0.4355", 1.4, False), (12, "0.44", 1.4, False), (12, "0.4355", 0.9, False),
+     (12, "0.9876", 1.4, False)],
+)  # fmt: skip
+def test_an_accuracy_that_never_changes_is_of_one_class(
+    tmp_path: Path, count: int, accuracy: str, last: float, says: bool
+) -> None:
+    row = "Epoch {at}/100\n62/62 [==============================] - 0s 145us/step - loss: {loss:.4f} - acc: {share}\n"
+    losses = [1.5 + (last - 1.5) * at / 11 for at in range(count)]
+    text = "".join(row.format(at=41 + at, loss=loss, share=accuracy) for at, loss in enumerate(losses))
+    assert ("not_learning" in warned(tmp_path, text)) == says

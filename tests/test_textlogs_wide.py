@@ -51,3 +51,17 @@ def test_what_stands_above_the_end_of_an_epoch_is_its_own(tmp_path: Path) -> Non
     ]
     text = "INFO **** Epoch=1 start ****\n" + "".join(lines)
     assert read(written(tmp_path, text)).series["Train loss"] == list(enumerate(VALUES, 1))
+
+
+@pytest.mark.parametrize(("short", "is_evaluation"), [(40, True), (390, False)])
+def test_the_shorter_one_of_two_bars_in_turn_is_an_evaluation(tmp_path: Path, short: int, is_evaluation: bool) -> None:
+    bar = "Processing |########| ({n}/{n}) Data: 0.1s | Batch: 0.2s | Loss: {v:.4f} | Acc: 0.5\n"
+    lines = [
+        f"\nEpoch: {at} | LR: 0.1\n" + bar.format(n=400, v=value) + bar.format(n=short, v=value + 1)
+        for at, value in enumerate(VALUES, 1)
+    ]
+    series = read(written(tmp_path, "".join(lines))).series
+    assert ("val Loss" in series) == is_evaluation
+    if is_evaluation:
+        assert series["Loss"] == [(400 * at, value) for at, value in enumerate(VALUES, 1)]
+        assert series["val Loss"] == [(400 * at, round(value + 1, 4)) for at, value in enumerate(VALUES, 1)]

@@ -17,10 +17,12 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
+from barograph.doctor.rules.loss.one_answer import one_share, same_answers
 from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
     falls_evenly,
     few_stay_a_guess,
+    never_changes,
     nothing_learnt,
     stays_a_guess,
 )
@@ -106,7 +108,8 @@ class NotLearning(CurveRule):
     and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
     0.05. Eight rows or more, of any part of a run, in which the accuracies of the evaluation are the same number to the
     last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
-    answered.
+    answered. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
+    loss fell by less than 15%.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
@@ -365,7 +368,9 @@ class NotLearning(CurveRule):
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
         if by_chance:
-            yield _one_share(self, history, rows, by_chance)
+            yield one_share(self, rows, _unit(history), by_chance)
+        elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
+            yield from same_answers(self, rows, never_changes(rows.value, beside[0]))
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
@@ -452,26 +457,6 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
     early, late = values[-2 * part : -part], values[-part:]
     error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
     return float(early.mean() - late.mean()) > _BY_CHANCE * error
-
-
-def _one_share(rule: NotLearning, history: RunHistory, rows: ChannelRows, count: int) -> Finding:
-    """Rows in which both accuracies are 1 over a whole number, whatever the loss is: of a part of a log too."""
-    return rule.finding(
-        int(rows.step[0]),
-        f"In each of {len(rows)} {_unit(history)} the accuracies of training and evaluation are {1 / count:.3g}, "
-        f"those of a guess among {count}",
-        severity="warning",
-        last_step=int(rows.step[-1]),
-        segment=int(rows.segment[-1]),
-        key="chance",
-        confidence=0.8,
-        evidence={"accuracy": rounded(1 / count), "classes": count, "rows": len(rows)},
-        causes=["one class alone: each example is given the same class",
-                "learning rate too high: outputs no longer depend on the inputs",
-                "gradients vanish"],
-        remedies=["Count the classes that the model answers with.",
-                  "Lower the learning rate by a factor of 10; go back to a checkpoint whose accuracy was higher."],
-    )  # fmt: skip
 
 
 def _accuracy(history: RunHistory, role: str) -> Channel | None:

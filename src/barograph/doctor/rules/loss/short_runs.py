@@ -1,5 +1,5 @@
 """What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess,
-evaluations that fall evenly, or of which none is better than the first.
+evaluations that fall evenly, or of which none is better than the first; an accuracy that never changes.
 
 In:   the values of a run of some dozen rows.
 Out:  where the rise begins; among how many the guess is.
@@ -39,6 +39,7 @@ _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
 _FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
+_DOZEN, _DIGITS = 12, 4  # epochs; digits of an accuracy, which rounding does not make the same
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
@@ -148,6 +149,18 @@ def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
     count = round(1 / share) if 0 < share <= 0.5 * (1 + _TO_FOUR_DIGITS) else 0
     same = (correct == share).all() and abs(correct[0] * count - 1) < _TO_FOUR_DIGITS
     return count if count and same and abs(accuracy * count - 1).max() < _TO_FOUR_DIGITS else 0
+
+
+def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:
+    """The accuracy of the training that is the same in each of a dozen epochs or more, to the last of four digits at
+    least, while the losses [n] have lost little, as where one class is answered; 0 where it is not."""
+    if len(accuracy) < _DOZEN or abs(len(accuracy) - len(value)) > 1 or not value.min() > 0:
+        return 0.0
+    share, third = float(accuracy[0]), len(value) // 3
+    exact = len(f"{share:.10g}".replace(".", "").lstrip("0")) >= _DIGITS and (accuracy == share).all()
+    percent = 100.0 if share > 1 else 1.0
+    one = exact and _ANSWERED[0] < share / percent < _ANSWERED[1]
+    return share if one and value[-third:].mean() > (1 - _FALL) * value[:third].mean() else 0.0
 
 
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:

@@ -129,6 +129,7 @@ def test_what_schedulers_say_of_the_end_is_one(tmp_path: Path, capsys: pytest.Ca
     FAILED + "RuntimeError: DefaultCPUAllocator: not enough memory: you tried to allocate 123456 bytes.\n",
     "Out of memory error on GPU 0. Cannot allocate 1.2GB memory on GPU 0\n",
     "ERROR: LoadError: CUDA error: out of memory (code 2)\n",
+    "THCudaCheck FAIL file=/torch/THC/generic/Storage.cu line=9 error=2 : out of memory\n",
     "Your notebook crashed after using all available RAM.\n",
 ])  # fmt: skip
 def test_memory_that_ran_out_has_many_words(tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str) -> None:

@@ -43,6 +43,9 @@ ENDS = [
     ("srun: error: *** JOB 7 ON n3 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n", "killed", "TIME LIMIT"),
     ("Segmentation fault (core dumped)\n", "killed", "SIGSEGV"),
     ("[rank0]: OSError: [Errno 28] No space left on device: 'step_300.pt'\n", "failed", "No space left"),
+    (TRACEBACK.format("", "Exception: the loss scale is at its least"), "failed", "at its least"),
+    ("Exception: no shard is left\n", "failed", "no shard"),
+    ("ERROR:tensorflow:Model diverged with loss = NaN.\n", "failed", "loss = NaN"),
 ]
 
 
@@ -86,6 +89,7 @@ def test_each_launch_has_its_own_end(tmp_path: Path, text: str, status: str, wor
     "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACEBACK.format("", "TypeError: 'NoneType' object"),
     "ConnectionError: could not sync\nsaved\nevaluated\nuploaded\ndone\n",
     "ERROR ConnectionError: could not sync\n",
+    "caught Exception: no such shard, skipped\n",
 ])  # fmt: skip
 def test_an_exception_that_ends_nothing_is_no_end(tmp_path: Path, text: str) -> None:
     found, _ = facts(tmp_path / "small.log", rows(0, 300) + text)

@@ -21,6 +21,7 @@ ENOUGH = 3  # rows that decide
 _FALLS = 0.25  # of the rows: a count that falls more often counts nothing
 _RESUMED = 0.06  # of the rows: a launch that goes on from an earlier one
 _LOOKED_AT = 200  # rows
+_IN_TURN, _SHORTER = 3, 0.8  # pairs of bars; the shorter one, as a share
 _KEPT = 200  # decisions in a file
 _STRETCH = 8  # rows that count one way before others count another
 _OF_TRAINING = expression(r"(?i)^train(?:ing)?(?=[_/. -])")
@@ -307,6 +308,31 @@ def of_other_lengths(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
                 names = tuple(name if name[0] == "_" else f"val {name}" for name in row.names)
                 row = row._replace(names=names, main=False)
         result.append(row)
+    return result
+
+
+def of_shorter_bars(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
+    """Full bars of two lengths in turn, in the same words: the shorter ones, which come second, are evaluations."""
+    known, result = own.setdefault("shorter", {}), []
+    for row in rows:
+        key, names = "\n".join(row.names), {*row.names}
+        if not row.main or not {"_batch", "_batches"} <= names or names & {"_epoch", "_step"}:
+            result.append(row)
+            continue
+        full, lengths = (row.columns[row.names.index(name)] for name in ("_batch", "_batches"))
+        if key not in known and len(known) < _KEPT and len(lengths) >= 2 * _IN_TURN:
+            (first, *odd), (second, *even) = ({*map(_number, lengths[at::2])} for at in (0, 1))
+            in_turn = not odd and not even and second < _SHORTER * first
+            known[key] = second if in_turn and list(full[:-1]) == list(lengths[:-1]) else 0
+        if not known.get(key):
+            result.append(row)
+            continue
+        evaluated = [at for at, length in enumerate(lengths) if _number(length) == known[key]]
+        trained = [at for at, length in enumerate(lengths) if _number(length) != known[key]]
+        result += [forms.picked(row, trained)] if trained else []
+        if evaluated:
+            words = tuple(name if name[0] == "_" else f"val {name}" for name in row.names)
+            result.append(forms.picked(row, evaluated)._replace(names=words, main=False))
     return result
 
 

@@ -30,7 +30,7 @@ _WORDS = (
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
     rb"((?:[A-Za-z_]\w{0,60}\.){0,8}"
-    rb"(?:_?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|StopIteration))"
+    rb"(?:_?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|Exception|StopIteration))"
     rb"(?::\s?(.*))?$"
 )
 _BEHIND_IT, _LEFT = 3, 64  # lines with words behind the last words of a program that has failed; lines looked at
@@ -41,7 +41,8 @@ _IGNORED = expression(rb"\s*Exception ignored (?:in|on)\b")  # as objects go: th
 _MEMORY = expression(
     rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
-    rb"OOM when allocating|not enough memory: you tried to allocate|(?:MemoryError|Error: ).{0,20}Unable to allocate \d"
+    rb"THCudaCheck FAIL .{0,200}: out of memory|OOM when allocating|not enough memory: you tried to allocate|"
+    rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d"
 )
 _NUMBERS = b"0123456789"
 _OPENING = expression(rb"(?!Traceback|.{0,80}(?i:warn|error))(?=.{16})(?:[^A-Za-z\n]{0,40}[A-Za-z]{2,40}){3}")
@@ -72,6 +73,8 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"(?:unrecognized arguments|argument\b|the following arguments are required|ambiguous option|"
                 rb"too few arguments|no such option)"),
      "failed", ""),
+    (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b"),
+     "failed", ""),
     (expression(rb"\btasks? [\d,-]{1,40}: Exited with exit code [1-9]"), "failed", ""),
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
@@ -89,7 +92,7 @@ _TROUBLE = expression(
     rb"collective operation timeout|"
     rb"No such file or directory|FileNotFoundError|\bretry(?:ing)?\b|\bretries\b|connection reset|connection refused|"
     rb"\bdiverged\b|\bnan loss\b|\bloss (?:is|was|became) (?:nan|inf)|invalid loss|infinite or nan|"
-    rb"timed? ?out|\w{0,40}Error:|\bERROR\b|\bfatal\b|failed to "
+    rb"timed? ?out|\w{0,40}Error:|\bException: |\bERROR\b|\bfatal\b|failed to "
 )
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"

@@ -20,6 +20,10 @@ _OF_EPOCH = expression(  # `loss of epoch 3, batch 50: 0.58`
     rb"(?i)((?:[a-z]{1,20}[ _]){0,3}loss) (?:of|in|at|for) epoch[ _-]?(\d{1,9})[ ,_-]{1,3}(?:batch|iter|step)[ _-]?"
     rb"(\d{1,12})\s?(?=[:=])"
 )
+_IN_ITS_BRACKETS = expression(  # `Loss [3, 200]: 0.58`, an epoch and a batch, and perhaps `(epoch, batch)` behind them
+    rb"(?i)^(\W{0,8}(?:[a-z]{1,20}[ _]){0,2}loss)\s?\[(\d{1,9}),\s{0,8}(\d{1,12})\]"
+    rb"(?:\s?\([a-z_ ,-]{3,40}\))?\s?(?=[:=]\s{0,8}[-\dni])"
+)
 _LOSS_OF = expression(  # `Loss of the value function: 0.58`
     rb"(?i)(?<![\w./-])loss of (?:the )?((?:[a-z]{2,20} ){0,3}[a-z]{2,20})(?=\s{0,4}[:=]\s{0,20}" + forms.NUMBER + rb")"
 )
@@ -309,6 +313,7 @@ def as_pairs(line: bytes) -> bytes:
         line = _TWO.sub(rb"epoch \1 batch \2 ", line)
     if b"[" in line:
         line = _NAME_IN_BRACKETS.sub(rb" \1\2 ", line)
+        line = _IN_ITS_BRACKETS.sub(rb"epoch \2 batch \3 \1", line) if b"oss" in line else line
         line = _LIST.sub(_parts, line) if b"oss" in line else line
         line = _BRACKETS.sub(_epoch_and_batch, line)
         line = _OF_DATA.sub(rb"\1 epoch \2 batch \3/\4]", line)
@@ -342,6 +347,8 @@ def _of_programs(line: bytes) -> bytes:
         line = _NAMELESS.sub(rb"step \1\2 loss ", line)
     if b"][" in line and b"oss[" in line:
         line = _IN_BRACKETS.sub(rb"\1 \4 \2=\3", line)
+    if b". Loss is " in line and b"Throughput is " in line:  # BigDL's sentences
+        line = line.replace(b" is ", b": ")
     if b"Score at" in line:
         line = _SCORE.sub(rb"iteration \1 loss: ", line)
     if b"R\xc2\xb2" in line or b"R^2" in line:

@@ -125,7 +125,7 @@ class Plain(engine.Dialect):
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.in_stages(counting.settled(self.leads(lines, rows, own), own), own)
-        rows = counting.of_other_lengths(rows, own)
+        rows = counting.of_shorter_bars(counting.of_other_lengths(rows, own), own)
         rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)

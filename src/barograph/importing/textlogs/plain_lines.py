@@ -21,7 +21,7 @@ _UNIT = (
 )
 _JOINT = (  # the three marks are two arrows and one for "about"
     rb"\s{0,40}(?:[=:]{1,2}>?|[-~]>|\xe2\x86\x92|\xe2\x89\x88|\xe2\x87\x92|(?<=oss)~|"
-    rb"(?<=\s)(?:is|was|of|at|now)(?=\s)|\.{2,40})\s{0,8}"
+    rb"(?<=\s)(?:is|was|of|at|now)(?=\s)|\.{2,40})\s{0,32}"
 )
 _OF_WORD = expression(rb"[ ]" + MEASURE + rb"(?=[ :=])", re.I)  # `valid acc 15/16`
 _KNOWN = expression(rb"^" + MEASURE + rb"$", re.I)
@@ -118,7 +118,7 @@ _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind 
 _BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
     rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
-_OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|ended|end of|took|elapsed)(?![a-z])")  # of an epoch
+_OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|end(?:ed| of)?|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")
 _OTHER_UNIT = expression(  # `181 samples/sec Train-accuracy=0.1`, `98.1/s/gpu LR: 0.1`
     rb"^(?:[A-Za-z]{1,12}/s(?:ec(?:ond)?)?\s(?=[A-Za-z])|gpu\s(?=(?i:lr|learning rate)$)|"
@@ -148,6 +148,7 @@ _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _TEXT = expression(rb'(?<=[:=] |.=)"[^"\s]{1,80}[ ,][^"]{0,400}"(?=\s{0,4}[|;])')  # `Text: "what is read" | loss: 2.31`
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
+_OF_R = expression(rb"\s{0,4}\[\d{1,6}\] \"([^\"\n]{1,4000})\"\s*$")  # a text as R prints it
 
 
 def row(line: bytes) -> forms.Parsed | None:
@@ -263,6 +264,8 @@ def _flags(line: bytes, known: bool, of_training: bool, epoch: Any, bar: Any, by
 
 def _alone(line: bytes) -> bytes:
     """A line without what another program wrote behind its row or before it, and without texts among its values."""
+    if b'] "' in line and (printed := _OF_R.match(line)):
+        line = printed[1]
     if b': "' in line or b'="' in line:
         line = _TEXT.sub(b"-", line)
     if b"(" in line and (called := programs.SETTINGS.search(line)) and tallies.LOSSES.search(line, 0, called.start()):

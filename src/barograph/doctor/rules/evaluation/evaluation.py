@@ -66,6 +66,7 @@ _DIFFERENT = [
 ]
 _BETTER = 0.8  # of an evaluation that jumped: what it has come to since
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_MEMORIZED = 0.5  # of the best evaluation, below it the training loss: it lay above as the mean of a first epoch does
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
 _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are memorized is far less
@@ -215,7 +216,7 @@ class Overfitting(Rise):
         first_epoch = (
             in_first_epoch(history, self._after[count - 1].step, best.segment) if len(self._after) < 64 else False
         )
-        others = best.train > _FAR_ABOVE * best.value and not first_epoch
+        others = best.train > _FAR_ABOVE * best.value and not first_epoch and point.train > _MEMORIZED * best.value
         if others:
             severity = "info"
         if self._told is not None and self._told.severity == "warning" and severity == "info":

@@ -1,7 +1,7 @@
-"""Evaluations that order examples: is the order the wrong way round?
+"""Evaluations that order examples: is the order the wrong way round, or right for the training's examples alone?
 
-In:   the area under a curve, or the accuracy of pairs, that an evaluation logs.
-Out:  findings of `RankingReversed`.
+In:   the area under a curve, or the accuracy of pairs, that an evaluation logs; the training's beside it.
+Out:  findings of `RankingReversed`, `RankingByHeart`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import named, usual
+from barograph.core.heldout import HELD_OUT
+from barograph.doctor.kernel.cursor import known, named, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
+_NAME = r"(?:[^a-z].*)?[^a-z](?:roc_?)?auc(?:_?roc)?"
+_OF_TRAINING = re.compile(rf"(?i)(?:.*[^a-z])?d?train(?:ing)?{_NAME}")
+_OF_EVALUATION = re.compile(rf"(?i)(?:.*[^a-z])?{HELD_OUT}{_NAME}")
 _EXCHANGED = "labels shifted: chosen and rejected, or the labels 0 and 1, are exchanged since then"
 _SINCE = "look at the data behind step {}: the order of a pair, or which label is 1, has changed"
 
@@ -79,4 +83,57 @@ class RankingReversed(WatchRule):
             )  # fmt: skip
 
 
-RULES = (RankingReversed,)
+class RankingByHeart(WatchRule):
+    """The training's examples are in order, and the evaluation's are as a guess orders them.
+
+    Two areas under a curve are logged, one of the training and one of other data, as boosting programs print them.
+    Five rows in a row the training's is 0.95 or more and the other one 0.6 or less (a half is a guess's), which is no
+    more than 0.02 above the first of these rows. An area of 0.6 may be all that the inputs tell: what lies between the
+    two is learnt by heart anyway.
+
+    What to do: fewer leaves, more examples a leaf, fewer rounds; compare both data sets' inputs and labels.
+    """
+
+    name, family, kind, severity = "ranking_by_heart", "eval", "overfit", "warning"
+    needs = ("score",)
+    least = 5
+    about = "The training's examples are in order, the evaluation's are not."
+    thresholds: ClassVar = {
+        "right": (0.95, "the training's area; ours"),
+        "area": (0.6, "the evaluation's, a half is a guess's; ours"),
+        "risen": (0.02, "between the first and the last of them; ours"),
+        "rows": (5.0, "in a row; ours"),
+    }
+    causes = (
+        "overfitting: the examples are memorized",
+        "evaluation data differ: other inputs or labels than the training's, or not prepared as those",
+        "labels shuffled: inputs and labels of one of the two don't belong together",
+    )
+    remedies = (
+        "fewer leaves or a smaller depth, more examples a leaf, more regularisation; stop where the evaluation is best",
+        "compare ten examples of the training with ten of the evaluation: inputs, labels, preparation",
+    )
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return named(history, _OF_EVALUATION)
+
+    def begin(self) -> None:
+        self._areas: list[tuple[int, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        trained = known(named(history, _OF_TRAINING), *place)
+        if not (self.at["right"] <= trained <= 1 and 0 <= value <= self.at["area"]):
+            self._areas = []
+            return
+        self._areas.append((place[0], value))
+        first = self._areas[-int(self.at["rows"]) :][0]
+        enough = len(self._areas) >= self.at["rows"] and value - first[1] <= self.at["risen"]
+        if enough and self.first(place[2]):
+            yield self.finding(
+                first[0], f"The area under the curve is {trained:.3g} for the training's examples and {value:.3g} for "
+                "the evaluation's, where a guess has 0.5.", found=place[0], segment=place[2], confidence=0.85,
+                evidence={"trained": rounded(trained), "evaluated": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (RankingReversed, RankingByHeart)

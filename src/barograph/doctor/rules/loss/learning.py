@@ -17,7 +17,15 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.short_runs import answers_by_chance, falls_evenly, nothing_learnt, stays_a_guess
+from barograph.doctor.rules.loss.one_answer import one_share, same_answers
+from barograph.doctor.rules.loss.short_runs import (
+    answers_by_chance,
+    falls_evenly,
+    few_stay_a_guess,
+    never_changes,
+    nothing_learnt,
+    stays_a_guess,
+)
 from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
 
@@ -34,6 +42,7 @@ _EVALUATED = 0.95  # of an evaluation's first loss: below it something was learn
 _FEW = 100  # rows from which on a guess is looked for while they come
 _EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
 _AT_ONCE = 0.7  # in ln, from the first row to the median of five: one step, of all data, has taught it
+_OFF = 0.005  # of a first loss that is none of a guess, as a share
 _BEGINNING = 100  # steps within which a training begins
 
 
@@ -88,7 +97,8 @@ class NotLearning(CurveRule):
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss
-    began; so are those of eight epochs or more, all there are, within 0.5% and a tenth. So is a loss of ln 2 beside
+    began; so are those of eight epochs or more, all there are, within 0.5% and a tenth; of four or more with
+    evaluations, of which all but the training's first epoch are within 0.1% and a fiftieth. So is a loss of ln 2 beside
     an area under the curve that is a half in each epoch. Nor is anything learnt but the labels' shares in twenty
     epochs or more whose evaluations rest within a hundredth from the first quarter on, at ln 2 or less, with the
     training's last third beside them, while no area is more than 0.05 from a half, and in the later half they are
@@ -96,8 +106,10 @@ class NotLearning(CurveRule):
     outliers or attacks, say nothing. Eight epochs or more of which no evaluation is more accurate than one of the
     first three are a warning where that accuracy comes six times, to the last digit, in a quarter of them at least,
     and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
-    0.05. Eight rows or more, of any part of a run, in which the accuracies of training and evaluation are the same
-    number to the last digit, and that number is 1 over a whole one, are a warning too: one class is answered.
+    0.05. Eight rows or more, of any part of a run, in which the accuracies of the evaluation are the same number to the
+    last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
+    answered. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
+    loss fell by less than 15%.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
@@ -348,17 +360,22 @@ class NotLearning(CurveRule):
             for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
         ]
         count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
+        if not count and _counts(history) == "epoch":
+            count = few_stay_a_guess(rows.value, *beside)
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
         by_chance = 0 if epochs or told else answers_by_chance(beside[0], beside[2])
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
         if by_chance:
-            yield _one_share(self, history, rows, by_chance)
+            yield one_share(self, rows, _unit(history), by_chance)
+        elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
+            yield from same_answers(self, rows, never_changes(rows.value, beside[0]))
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
-                f"In each of {len(rows)} {_unit(history)} loss and accuracy are those of a uniform guess among {count}",
+                f"In each of {len(rows)} {_unit(history)} loss and accuracy are those of a uniform guess among {count}"
+                + ("" if abs(rows.value[0] / math.log(count) - 1) < _OFF else ", but for the training's first"),
                 severity="warning",
                 last_step=last - 1,
                 segment=self._segment,
@@ -440,26 +457,6 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
     early, late = values[-2 * part : -part], values[-part:]
     error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
     return float(early.mean() - late.mean()) > _BY_CHANCE * error
-
-
-def _one_share(rule: NotLearning, history: RunHistory, rows: ChannelRows, count: int) -> Finding:
-    """Rows in which both accuracies are 1 over a whole number, whatever the loss is: of a part of a log too."""
-    return rule.finding(
-        int(rows.step[0]),
-        f"In each of {len(rows)} {_unit(history)} the accuracies of training and evaluation are {1 / count:.4g}, "
-        f"those of a guess among {count}",
-        severity="warning",
-        last_step=int(rows.step[-1]),
-        segment=int(rows.segment[-1]),
-        key="chance",
-        confidence=0.8,
-        evidence={"accuracy": rounded(1 / count), "classes": count, "rows": len(rows)},
-        causes=["one class alone: each example is given the same class",
-                "learning rate too high: outputs no longer depend on the inputs",
-                "gradients vanish"],
-        remedies=["Count the classes that the model answers with.",
-                  "Lower the learning rate by a factor of 10; go back to a checkpoint whose accuracy was higher."],
-    )  # fmt: skip
 
 
 def _accuracy(history: RunHistory, role: str) -> Channel | None:

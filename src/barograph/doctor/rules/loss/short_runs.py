@@ -1,5 +1,5 @@
 """What a few rows say: a loss that rises at the end of them or throughout, one that stays a guess,
-evaluations that fall evenly, or of which none is better than the first.
+evaluations that fall evenly, or of which none is better than the first; an accuracy that never changes.
 
 In:   the values of a run of some dozen rows.
 Out:  where the rise begins; among how many the guess is.
@@ -26,6 +26,7 @@ _RISING = 10  # rows
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
+_FEW_EPOCHS, _NEARER, _SHARE = 4, 0.001, 0.02  # the same of fewer; how far losses and accuracies may be, as shares
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
 _EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
 _AREA = 0.01  # how far the area under a curve may be from that of a guess, a half
@@ -38,6 +39,7 @@ _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
 _FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
+_DOZEN, _DIGITS = 12, 4  # epochs; digits of an accuracy, which rounding does not make the same
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
@@ -110,7 +112,7 @@ def falls_evenly(evaluation: NDArray[Any], rates: NDArray[Any]) -> float:
 
 def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
     """Among how many classes epochs' losses [n] are a uniform guess, with the accuracies beside them, and evaluations
-    where there are any; 0 where they are not, or there are fewer than eight."""
+    where there are any; 0 where they are not, or there are fewer than eight (`few_stay_a_guess`: four)."""
     known = correct if len(correct) >= _EPOCHS else accuracy
     if len(value) < _EPOCHS or len(known) < _EPOCHS or not known.min() > 0:
         return 0
@@ -122,14 +124,43 @@ def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArr
     return count if abs(losses / expected - 1).max() < _GUESS else 0
 
 
+def few_stay_a_guess(
+    value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]
+) -> int:
+    """The same of four epochs or more with evaluations: all of these, and of the training all but the first epoch, are
+    much nearer to a guess; 0 where they are not."""
+    if min(map(len, (value, accuracy, evaluation, correct))) < _FEW_EPOCHS or not correct.min() > 0:
+        return 0
+    count = round(1 / float(correct.mean()))
+    if count < 2:
+        return 0
+    losses, shares = numpy.concatenate([value[1:], evaluation]), numpy.concatenate([accuracy[1:], correct])
+    near = abs(losses / math.log(count) - 1).max() < _NEARER and abs(shares * count - 1).max() < _SHARE
+    return count if near else 0
+
+
 def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
-    """Among how many classes the accuracies of the training and of evaluations [n] are a guess: the same number in
-    each of eight rows or more, to the last digit, and in both 1 over that number; 0 where they are not."""
+    """Among how many classes the accuracies of the training and of evaluations [n] are a guess: evaluations have the
+    same number in each of eight rows or more, to the last digit, and in both it is 1 over that number, to a thousandth;
+    0 where they are not."""
     if min(len(accuracy), len(correct)) < _EPOCHS or not accuracy.min() > 0:
         return 0
-    share, count = float(accuracy[0]), round(1 / float(accuracy[0])) if accuracy[0] <= 0.5 else 0
-    same = (accuracy == share).all() and (correct == share).all()
-    return count if count and same and abs(share * count - 1) < _TO_FOUR_DIGITS else 0
+    share = float(correct[0])
+    count = round(1 / share) if 0 < share <= 0.5 * (1 + _TO_FOUR_DIGITS) else 0
+    same = (correct == share).all() and abs(correct[0] * count - 1) < _TO_FOUR_DIGITS
+    return count if count and same and abs(accuracy * count - 1).max() < _TO_FOUR_DIGITS else 0
+
+
+def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:
+    """The accuracy of the training that is the same in each of a dozen epochs or more, to the last of four digits at
+    least, while the losses [n] have lost little, as where one class is answered; 0 where it is not."""
+    if len(accuracy) < _DOZEN or abs(len(accuracy) - len(value)) > 1 or not value.min() > 0:
+        return 0.0
+    share, third = float(accuracy[0]), len(value) // 3
+    exact = len(f"{share:.10g}".replace(".", "").lstrip("0")) >= _DIGITS and (accuracy == share).all()
+    percent = 100.0 if share > 1 else 1.0
+    one = exact and _ANSWERED[0] < share / percent < _ANSWERED[1]
+    return share if one and value[-third:].mean() > (1 - _FALL) * value[:third].mean() else 0.0
 
 
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:

@@ -114,8 +114,9 @@ class Crashed(Ending):
                 "traceback; `barograph show RUN --blackbox` has the last steps")  # fmt: skip
             remedies = [*first, f"read the {where}"]
         elif fields.get("status") == "failed":
-            code = fields.get("exit_code")
-            message = f"The training failed{after}{f', with exit code {code}' if code else ''}."
+            code, why = fields.get("exit_code"), str(fields.get("reason") or "").rstrip(".")
+            said = f", with exit code {code}" if code else f": {why}" if why else ""
+            message = f"The training failed{after}{said}."
             causes = ["the program ended itself"] if code else ["an exception"]
             remedies = ["read the last lines of the training's output"]
         elif fields.get("status") == "terminated":

@@ -1,0 +1,57 @@
+"""What is said of a model that answers with one class, as its accuracies show.
+
+In:   rows of the loss, and the accuracy or the number of classes.
+Out:  findings of `NotLearning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from barograph.doctor.kernel.curve import rounded
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import ChannelRows
+    from barograph.doctor.kernel.curve_rule import CurveRule
+    from barograph.doctor.kernel.finding import Finding
+
+
+def one_share(rule: CurveRule, rows: ChannelRows, unit: str, count: int) -> Finding:
+    """Rows in which both accuracies are 1 over a whole number, whatever the loss is: of a part of a log too."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {unit} the accuracies of training and evaluation are {1 / count:.3g}, "
+        f"those of a guess among {count}",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="chance",
+        confidence=0.8,
+        evidence={"accuracy": rounded(1 / count), "classes": count, "rows": len(rows)},
+        causes=["one class alone: each example is given the same class",
+                "learning rate too high: outputs no longer depend on the inputs",
+                "gradients vanish"],
+        remedies=["Count the classes that the model answers with.",
+                  "Lower the learning rate by a factor of 10; go back to a checkpoint whose accuracy was higher."],
+    )  # fmt: skip
+
+
+def same_answers(rule: CurveRule, rows: ChannelRows, share: float) -> Iterator[Finding]:
+    """Epochs in which the training's accuracy never changes; 0 if it does."""
+    if share:
+        yield rule.finding(
+            int(rows.step[0]),
+            f"The accuracy is {share:.6g} in each of {len(rows)} epochs, while the loss went from {rows.value[0]:.4g} "
+            f"to {rows.value[-1]:.4g}: no answer has changed",
+            severity="warning",
+            last_step=int(rows.step[-1]),
+            segment=int(rows.segment[-1]),
+            key="same",
+            confidence=0.75,
+            evidence={"accuracy": rounded(share), "rows": len(rows)},
+            causes=["one class alone: each example is given the most frequent class",
+                    "learning rate too low: the weights have hardly left where they began"],
+            remedies=["Count the classes that the model answers with.",
+                      "Raise the learning rate; weigh rare classes more, or draw them more often."],
+        )  # fmt: skip

@@ -1,0 +1,97 @@
+"""What a few printed rows say of a model that answers by chance, and of an order that holds for the training alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import barograph
+from barograph.doctor import diagnose
+
+LN4 = f"{math.log(4):.4f}"
+
+
+def warned(folder: Path, text: str) -> dict[str, str]:
+    path = folder / "train.log"
+    path.write_text(text)
+    findings = diagnose(barograph.read(path)[0])["findings"]
+    return {one["rule"]: one["message"] for one in findings if one["severity"] != "info"}
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "evaluated", "says"),
+    [
+        ("1.3562 - acc: 0.31", LN4 + " - acc: 0.2512", LN4 + " - val_acc: 0.2490", True),
+        ("1.3562 - acc: 0.31", LN4 + " - acc: 0.2512", LN4 + " - val_acc: 0.2610", False),
+        ("1.3562 - acc: 0.31", LN4 + " - acc: 0.2790", LN4 + " - val_acc: 0.2490", False),
+        ("1.3562 - acc: 0.31", "1.3810 - acc: 0.2512", LN4 + " - val_acc: 0.2490", False),
+    ],
+)
+def test_four_epochs_that_are_a_guess_have_learnt_nothing(
+    tmp_path: Path, first: str, later: str, evaluated: str, says: bool
+) -> None:
+    rows = [f"Epoch {at}/9 - loss: {later if at else first} - val_loss: {evaluated}\n" for at in range(4)]
+    found = warned(tmp_path, "".join(rows))
+    assert ("not_learning" in found) == says
+    assert not says or "among 4, but for the training's first" in found["not_learning"]
+    assert "not_learning" not in warned(tmp_path, "".join(rows[:3]))
+
+
+@pytest.mark.parametrize(("near", "says"), [("0.5002", True), ("0.5030", False)])
+def test_one_class_for_all_is_told_by_the_evaluation(tmp_path: Path, near: str, says: bool) -> None:
+    row = "epoch {at} train loss: {loss}; train acc: {acc} val acc: 0.5000\n"
+    losses = (1.3054, 1.0149, 0.7225, 0.7835, 1.1120, 1.3536, 1.3649, 1.1435, 0.8)
+    text = "".join(
+        row.format(at=170 + at, loss=loss, acc=near if at < 3 else "0.5000") for at, loss in enumerate(losses)
+    )
+    assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "says"),
+    [
+        ([0.99] * 6, [0.52, 0.51, 0.52, 0.5, 0.51, 0.51], True),
+        ([0.99] * 6, [0.7] * 6, False),
+        ([0.9] * 6, [0.52] * 6, False),
+        ([0.99] * 6, [0.5, 0.52, 0.54, 0.56, 0.58, 0.6], False),  # it gets better
+        ([0.99] * 4, [0.5] * 4, False),
+    ],
+)
+@pytest.mark.parametrize(
+    "row",
+    ["[{at}]\ttrain-auc:{one:.5f}\tvalid-auc:{two:.5f}\n", "[1] \"[{at}]:  train's auc:{one}  test's auc:{two}\"\n"],
+)
+def test_an_order_that_holds_for_the_training_alone_is_learnt_by_heart(
+    tmp_path: Path, row: str, trained: list[float], evaluated: list[float], says: bool
+) -> None:
+    pairs = enumerate(zip(trained, evaluated, strict=True), 85)
+    found = warned(tmp_path, "".join(row.format(at=at, one=one, two=two) for at, (one, two) in pairs))
+    assert ("ranking_by_heart" in found) == says
+
+
+@pytest.mark.parametrize(("last", "says"), [(0.04, True), (0.25, False)])
+def test_a_first_epoch_whose_mean_lies_above_its_evaluation_may_overfit(
+    tmp_path: Path, last: float, says: bool
+) -> None:
+    trained = [0.45, 0.3, 0.28, 0.27, 0.26, last]
+    evaluated = [0.32, 0.36, 0.37, 0.48, 0.6, 0.75]
+    pairs = enumerate(zip(trained, evaluated, strict=True), 1)
+    row = "Epoch={at},Loss:{one},Accuracy:0.9,Valid Loss:{two},Valid Accuracy:0.85\n"
+    text = "".join(row.format(at=at, one=one, two=two) for at, (one, two) in pairs)
+    assert ("overfitting" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("count", "accuracy", "last", "says"),
+    [(12, "0.4355", 1.4, True), (11, "0.4355", 1.4, False), (12, "0.44", 1.4, False), (12, "0.4355", 0.9, False),
+     (12, "0.9876", 1.4, False)],
+)  # fmt: skip
+def test_an_accuracy_that_never_changes_is_of_one_class(
+    tmp_path: Path, count: int, accuracy: str, last: float, says: bool
+) -> None:
+    row = "Epoch {at}/100\n62/62 [==============================] - 0s 145us/step - loss: {loss:.4f} - acc: {share}\n"
+    losses = [1.5 + (last - 1.5) * at / 11 for at in range(count)]
+    text = "".join(row.format(at=41 + at, loss=loss, share=accuracy) for at, loss in enumerate(losses))
+    assert ("not_learning" in warned(tmp_path, text)) == says

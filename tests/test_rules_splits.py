@@ -52,6 +52,19 @@ def test_missing_classes_explain_their_own_share_of_an_evaluations_errors_alone(
     assert "missing_classes" not in warned(columns | of_graph(output_width=8.0), config={"curriculum": "competence"})
 
 
+@pytest.mark.parametrize(("apart", "told"), [(1.0, False), (1.5, True)])
+def test_an_evaluations_loss_is_compared_with_the_trainings_of_that_step(apart: float, told: bool) -> None:
+    """An output for each number that may be counted, of which the small ones never are, in data that no epoch ends:
+    between two evaluations the training's loss falls by a third."""
+    falls = 3 * np.exp(-STEP / 100)
+    columns = {"loss": every(falls), "val_loss": (EVALUATIONS, apart * falls[EVALUATIONS])}
+    figures = {"untargeted_classes": 4.0, "top_target_share": 0.4}
+    looks = np.arange(37, ROWS, 40)
+    columns |= {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns["model/class_targets"] = looks, 512.0 * np.arange(1, len(looks) + 1)
+    assert ("missing_classes" in warned(columns | of_graph(output_width=11.0))) is told
+
+
 @pytest.mark.parametrize(
     ("which", "accuracy", "rises", "cause"),
     [(0, 0.02, 1.0, "labels shifted"), (0, 0.5, 1.0, "rare class missing"), (3, 0.02, 1.0, "split not shuffled"),

@@ -340,7 +340,8 @@ class EvaluationGradients(Rule):
     The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
     warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
-    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
+    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it. Nor do
+    evaluations that have backward passes of their own, as of a learner that is adapted to each task.
 
     Of a model that is in one mode all the time, it records the steps with passes whose graph no backward pass comes to,
     beside those to which one does (`model/graphs_unused`). That twice right after an evaluation, and at no other step

@@ -129,6 +129,22 @@ def test_an_accuracy_of_an_evaluation_is_known_by_its_name(name: str, is_one: bo
     assert plays("eval_accuracy", name) is is_one
 
 
+@pytest.mark.parametrize(
+    ("config", "norm", "told"),
+    [({"mc_dropout_samples": 8}, False, False), ({"uncertainty": {"method": "Monte Carlo dropout"}}, False, False),
+     ({"eval": {"use_mc_dropout": True}}, False, False), ({"mc_dropout": False}, False, True),
+     ({"mc_dropout": True}, True, True), ({"dropout": 0.2}, False, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["training_in_evaluation", "dropout_in_evaluation"])
+def test_predictions_that_are_drawn_with_dropout_are_meant_where_the_configuration_says_so(
+    config: dict, norm: bool, told: bool, name: str
+) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS),
+               f"model/{name}": (EVALUATIONS + 1, np.ones(10))}  # fmt: skip
+    columns |= of_graph(norm_momentum=0.1) if norm else {}
+    assert ("model_mode" in warned(columns, config=config)) is told
+
+
 @pytest.mark.parametrize("metric", ["val_acc", "val_loss"])
 def test_an_evaluation_with_an_accuracy_alone_is_one(metric: str) -> None:
     columns = {metric: (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS),

@@ -151,8 +151,8 @@ class MissingClasses(WatchRule):
     or not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say
     nothing. A warning where that are two or more, and a third of all (not where the evaluation's loss is that of
     the training: an output that is wider than its task, such as a vocabulary of which some are answers), or where
-    the evaluation has them, as it seems: its loss is half as large again as the training's at that step, and rises (not where
-    the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
+    the evaluation has them, as it seems: its loss is half as large again as the training's at that step, and rises (not
+    where the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
     training logs a number of its task, stage or the like, or the configuration has a curriculum: others may have these
     classes. Where the training has
     learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
@@ -219,7 +219,8 @@ class MissingClasses(WatchRule):
         if history.role("eval_accuracy") is not None or by_heart(history, place):
             return False
         guess = math.log(max(width, 2.0))
-        learnt = usual(history.role("loss"), *evaluated(history.role("eval_loss"), place), 16) < self.at["learnt"] * guess
+        then = evaluated(history.role("eval_loss"), place)
+        learnt = usual(history.role("loss"), *then, 16) < self.at["learnt"] * guess
         return learnt and usual(history.role("eval_loss"), *place, 2) > self.at["worse"] * guess
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

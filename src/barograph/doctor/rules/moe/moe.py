@@ -360,8 +360,10 @@ class DeadExperts(Rule):
     thresholds: ClassVar = {
         "tables": (3.0, "without a token, for an expert that had its share; ours"),
         "share": (0.1, "of an even share that it had before; ours"),
-        "span": (20.0, "steps without a token, for an expert that had its share; with it again, for one that is back; "
-                       "ours"),
+        "span": (
+            20.0,
+            "steps without a token, for an expert that had its share; with it again, for one that is back; ours",
+        ),
         "back": (8.0, "tables with its share again; ours"),
         "steps": (100.0, "without a token, for one that had no share; ours"),
     }

@@ -189,17 +189,29 @@ def sharpness(model: nn.Module, step: int) -> bool:
     return step % 5 == 0
 
 
+def adapted(model: nn.Module, step: int) -> bool:
+    """A learner of tasks: some gradient steps of its weights, and a pass with what comes of them."""
+    if step % 5 == 0:
+        weights = dict(model.named_parameters())
+        loss = torch.func.functional_call(model, weights, (torch.randn(48, 12),)).square().mean()
+        moved = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
+        weights = {name: one - 0.1 * way for (name, one), way in zip(weights.items(), moved, strict=True)}
+        torch.func.functional_call(model, weights, (torch.randn(48, 12),)).mean().item()
+    return step % 5 == 0
+
+
 @pytest.mark.parametrize(
     ("beside", "says"),
     [
         (evaluated, True),
+        (adapted, False),
         (without, False),
         (forces, False),
         (sharpness, False),
         (lambda model, step: evaluated(model, step, 1), False),  # each step has such a pass: it is of the training
         (lambda model, step: evaluated(model, step, 3), False),
     ],
-    ids=["forgotten", "without", "forces", "sharpness", "each step", "others too"],
+    ids=["forgotten", "adapted", "without", "forces", "sharpness", "each step", "others too"],
 )
 def test_graphs_that_are_never_used_are_those_of_evaluations(
     tmp_path: Path, beside: Callable[[nn.Module, int], bool], says: bool

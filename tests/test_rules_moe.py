@@ -70,6 +70,33 @@ def test_an_expert_without_tokens_warns_and_half_of_them_are_critical() -> None:
     assert one.severity == "critical" and one.evidence["experts"] == [2, 3, 4, 5]
 
 
+def each_step(table: numpy.ndarray) -> dict:
+    return {f"moe/h.0/load/{expert}": at(table[:, expert], every=1) for expert in range(table.shape[1])}
+
+
+def test_a_young_router_leaves_experts_out_for_some_steps() -> None:
+    """As a GPT with four experts does, whose tables come at each step: half of a layer, for five steps."""
+    table = loads(120, 4)
+    table[8:13, 1] = table[7:12, 0] = 0
+    assert not findings([DeadExperts()], each_step(table))
+    table[40:, 1] = 0
+    (one,) = only(findings([DeadExperts()], each_step(table)), "dead_expert")
+    assert (one.severity, one.step, one.found) == ("warning", 40, 60)
+
+
+@pytest.mark.parametrize("rows", [5, 40])
+def test_dead_experts_that_have_their_share_again_are_no_warning_any_more(rows: int) -> None:
+    table = loads(40 + rows, 4)
+    table[15:40, 1:3] = 0
+    (one,) = only(findings([DeadExperts()], each_step(table)), "dead_expert")
+    back = rows > 20
+    assert (one.severity, one.step) == ("info" if back else "critical", 15)
+    assert ("a share again since step 40" in one.message) == back
+    table[40:, 2] = 0  # one of the two alone
+    (one,) = only(findings([DeadExperts()], each_step(table)), "dead_expert")
+    assert one.severity == "critical"
+
+
 def test_experts_that_never_had_a_token_are_dead_after_a_hundred_steps_and_rare_ones_are_not() -> None:
     table = loads()
     table[:, 5] = 0

@@ -53,6 +53,19 @@ def test_missing_classes_explain_their_own_share_of_an_evaluations_errors_alone(
     assert "missing_classes" not in warned(columns | of_graph(output_width=8.0), config={"curriculum": "competence"})
 
 
+@pytest.mark.parametrize(("apart", "told"), [(1.0, False), (1.5, True)])
+def test_an_evaluations_loss_is_compared_with_the_trainings_of_that_step(apart: float, told: bool) -> None:
+    """An output for each number that may be counted, of which the small ones never are, in data that no epoch ends:
+    between two evaluations the training's loss falls by a third."""
+    falls = 3 * np.exp(-STEP / 100)
+    columns = {"loss": every(falls), "val_loss": (EVALUATIONS, apart * falls[EVALUATIONS])}
+    figures = {"untargeted_classes": 4.0, "top_target_share": 0.4}
+    looks = np.arange(37, ROWS, 40)
+    columns |= {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    columns["model/class_targets"] = looks, 512.0 * np.arange(1, len(looks) + 1)
+    assert ("missing_classes" in warned(columns | of_graph(output_width=11.0))) is told
+
+
 @pytest.mark.parametrize(
     ("which", "accuracy", "rises", "cause"),
     [(0, 0.02, 1.0, "labels shifted"), (0, 0.5, 1.0, "rare class missing"), (3, 0.02, 1.0, "split not shuffled"),
@@ -115,6 +128,22 @@ def test_an_evaluation_that_was_never_better_than_a_guess_may_have_begun_at_one(
 )  # fmt: skip
 def test_an_accuracy_of_an_evaluation_is_known_by_its_name(name: str, is_one: bool) -> None:
     assert plays("eval_accuracy", name) is is_one
+
+
+@pytest.mark.parametrize(
+    ("config", "norm", "told"),
+    [({"mc_dropout_samples": 8}, False, False), ({"uncertainty": {"method": "Monte Carlo dropout"}}, False, False),
+     ({"eval": {"use_mc_dropout": True}}, False, False), ({"mc_dropout": False}, False, True),
+     ({"mc_dropout": True}, True, True), ({"dropout": 0.2}, False, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["training_in_evaluation", "dropout_in_evaluation"])
+def test_predictions_that_are_drawn_with_dropout_are_meant_where_the_configuration_says_so(
+    config: dict, norm: bool, told: bool, name: str
+) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS),
+               f"model/{name}": (EVALUATIONS + 1, np.ones(10))}  # fmt: skip
+    columns |= of_graph(norm_momentum=0.1) if norm else {}
+    assert ("model_mode" in warned(columns, config=config)) is told
 
 
 @pytest.mark.parametrize("metric", ["val_acc", "val_loss"])

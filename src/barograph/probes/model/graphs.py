@@ -169,11 +169,15 @@ class _Use:
 
 class UsedGraphs:
     """Counts the outputs of a step that no backward pass comes to, beside those that one does: their graphs were made
-    for nothing, as by an evaluation with gradients of a model whose mode does not say what an evaluation is."""
+    for nothing, as by an evaluation with gradients of a model whose mode does not say what an evaluation is. Where
+    backward passes come to more outputs than in any step before, the evaluation has some of its own, as one of a
+    learner that is adapted to each task: it needs its gradients."""
 
     def __init__(self) -> None:
         self._made, self._used = 0, [0]
         self._last = False  # whether there were some in the step before
+        self._most = 0  # outputs that backward passes came to in a step, of those that had no others
+        self.adapts = False  # whether there were more in the step that is over, and others
         self.all_used = False  # whether backward passes came to all outputs of the step that is over, two or more
 
     def follow(self, output: Any) -> None:
@@ -189,7 +193,10 @@ class UsedGraphs:
         """A step begins: `graphs_unused`, where it is another than in the step before."""
         made, used = self._made, self._used[0]
         self._made, self._used = 0, [0]
-        unused, self.all_used = 0 < used < made, 1 < made <= used
+        self.adapts = 0 < self._most < used < made
+        unused, self.all_used = 0 < used < made and not self.adapts, 1 < made <= used
+        if used >= made:
+            self._most = max(self._most, used)
         if unused != self._last:
             current.figures["graphs_unused"] = float(unused)
         self._last = unused

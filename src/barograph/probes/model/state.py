@@ -414,7 +414,8 @@ class ModelState:
             if one is not None:
                 one.put(current)
         self._uses.put(current)
-        both = len(self._modes) == 2 and not self._uses.all_used  # trained in one mode, evaluated in the other
+        needed = self._uses.all_used or self._uses.adapts
+        both = len(self._modes) == 2 and not needed  # trained in one mode, evaluated in the other
         if both or "gradients_in_evaluation" in self._last:
             self._passes["gradients_in_evaluation"] = float(both)
         self._trained_modes, self._modes = self._modes, set()

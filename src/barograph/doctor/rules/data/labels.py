@@ -18,8 +18,19 @@ from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watch
 from barograph.doctor.rules.data.targets import by_heart, same_few
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+
+def evaluated(evaluation: Channel | None, place: Place) -> Place:
+    """When the newest evaluation that is known there was: its loss is compared with the training's of then, not of
+    now, which a training that learns quickly has left behind."""
+    rows = evaluation.rows() if evaluation is not None else None
+    if rows is None:
+        return place
+    step, time, segment = place
+    here = numpy.flatnonzero((rows.step <= step) & (rows.time <= time) & (rows.segment == segment))
+    return (int(rows.step[here[-1]]), time, segment) if len(here) else place
 
 
 class NoisyLabels(WatchRule):
@@ -140,8 +151,8 @@ class MissingClasses(WatchRule):
     or not at all, and the model learns that they don't exist. Batches of one class each may be sorted, and say
     nothing. A warning where that are two or more, and a third of all (not where the evaluation's loss is that of
     the training: an output that is wider than its task, such as a vocabulary of which some are answers), or where
-    the evaluation has them, as it seems: its loss is half as large again as the training's, and rises (not where
-    the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
+    the evaluation has them, as it seems: its loss is half as large again as the training's at that step, and rises (not
+    where the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
     training logs a number of its task, stage or the like, or the configuration has a curriculum: others may have these
     classes. Where the training has
     learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
@@ -180,7 +191,7 @@ class MissingClasses(WatchRule):
             return False
         theirs = newest(evaluation, *place, 4)
         rises = bool((numpy.diff(theirs) > 0).sum() >= 2 and theirs[-1] > theirs[0])
-        return rises and theirs[-1] > self.at["worse"] * usual(loss, *place, 32) > 0
+        return rises and theirs[-1] > self.at["worse"] * usual(loss, *evaluated(evaluation, place), 32) > 0
 
     def _lacks_them(self, history: RunHistory, targets: float, place: Place) -> bool:
         """Whether the evaluation is as good as the training: then it has none of these classes either, and an output
@@ -189,14 +200,15 @@ class MissingClasses(WatchRule):
         theirs = newest(evaluation, *place, 1) if evaluation is not None else numpy.array([math.nan])
         if not numpy.isfinite(theirs).all() or loss is None:
             return targets < 2 * self.at["targets"]
-        return bool(theirs.max() <= self.at["alike"] * usual(loss, *place, 32))
+        return bool(theirs.max() <= self.at["alike"] * usual(loss, *evaluated(evaluation, place), 32))
 
     def _short(self, history: RunHistory, value: float, width: float, place: Place) -> float:
         """The evaluation's accuracy, times a guess's, where it is far below what the classes that are there leave to
         it; NaN else."""
         right = usual(history.role("eval_accuracy"), *place, 2)
         share = right / 100 if right > 1 else right
-        learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(max(width, 2.0))
+        then = evaluated(history.role("eval_accuracy"), place)
+        learnt = usual(history.role("loss"), *then, 16) < self.at["learnt"] * math.log(max(width, 2.0))
         # what has learnt nothing says the most frequent class: only of an evaluation without it is so little right
         learnt = learnt or (share * width <= self.at["some"] and self._has_them(history, place))
         short = learnt and share < self.at["rest"] * (1 - value / width) and not by_heart(history, place)
@@ -207,7 +219,8 @@ class MissingClasses(WatchRule):
         if history.role("eval_accuracy") is not None or by_heart(history, place):
             return False
         guess = math.log(max(width, 2.0))
-        learnt = usual(history.role("loss"), *place, 16) < self.at["learnt"] * guess
+        then = evaluated(history.role("eval_loss"), place)
+        learnt = usual(history.role("loss"), *then, 16) < self.at["learnt"] * guess
         return learnt and usual(history.role("eval_loss"), *place, 2) > self.at["worse"] * guess
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

@@ -110,7 +110,8 @@ class ModelMode(Rule):
     share that it keeps divides the rest, evenly drawn numbers that are added to embeddings of tokens, or a batch norm
     with the statistics of the batch beside its running ones, is what does not know the mode of the model, and is named.
     Where dropout modules alone were put into training mode, within modules that are in evaluation mode, predictions are
-    drawn with dropout on purpose, and their dropout does not count.
+    drawn with dropout on purpose, and their dropout does not count. Where the configuration says that they are (Monte
+    Carlo dropout, under a name such as `mc_dropout`), and the model has no batch norm, it is an info finding.
 
     Two such evaluations are a finding. Of a run that is over, the one behind its last step counts as well, and is
     enough by itself where it was logged.
@@ -212,17 +213,20 @@ class ModelMode(Rule):
                 remedies=["call `model.train()` before training, and at the end of each evaluation"],
             )  # fmt: skip
             return
+        meant = name in _OF_DROPOUT and _draws_predictions(history)
+        severity, confidence = ("info", 0.3) if meant else (self.severity, 0.95)
         if name in _FUNCTIONS:
             what, cause, remedy = _FUNCTIONS[name]
             yield self.finding(
                 began, f"An evaluation before step {began} has {what}, though the model is in evaluation mode.",
-                key=name, segment=segment, found=found, confidence=0.95, causes=[cause], remedies=[remedy],
+                key=name, segment=segment, found=found, severity=severity, confidence=confidence, causes=[cause],
+                remedies=[remedy],
             )  # fmt: skip
             return
         yield self.finding(
             began, f"The model is evaluated in training mode, seen at step {began}: dropout and batch norm change what "
             "is measured.",
-            key=name, segment=segment, found=found, confidence=0.95,
+            key=name, segment=segment, found=found, severity=severity, confidence=confidence,
             causes=["evaluation in training mode: `model.training` is True in passes without gradients"],
             remedies=["call `model.eval()` before each evaluation, and `model.train()` after it"],
         )  # fmt: skip
@@ -273,6 +277,20 @@ def _holds_norms(history: RunHistory) -> bool:
     )
 
 
+def _draws_predictions(history: RunHistory) -> bool:
+    """Whether the configuration says that evaluations draw their predictions with dropout on, and no batch norm is
+    there that would be in training mode with it."""
+    return history.channel("model/norm_momentum") is None and any(
+        value not in (None, False, 0, "") and _DRAWN.search(f"{name} {value if isinstance(value, str) else ''}".lower())
+        for name, value in history.options.found.items()
+    )
+
+
+_DRAWN = re.compile(
+    r"(?<![a-z])(?:mc|monte[ _-]?carlo|bayes\w*)[ _-]?drop(?:out)?"
+    r"|drop(?:out)?_?(?:samples|draws|at_(?:test|eval|inference))"
+)
+_OF_DROPOUT = frozenset(("training_in_evaluation", "dropout_in_evaluation"))
 _HELD = re.compile(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
@@ -363,7 +381,8 @@ class EvaluationGradients(Rule):
     The watch records where, between two steps, passes with gradients ran in evaluation mode beside those in training
     mode (`model/gradients_in_evaluation`). Twice right after an evaluation, and not at the step before it, is a
     warning: each evaluation builds a graph, which takes time, and memory for as long as a loss of it is kept. Passes
-    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it.
+    whose inputs ask for a gradient don't count: forces, residuals of an equation and attacks are made of it. Nor do
+    evaluations that have backward passes of their own, as of a learner that is adapted to each task.
 
     Of a model that is in one mode all the time, it records the steps with passes whose graph no backward pass comes to,
     beside those to which one does (`model/graphs_unused`). That twice right after an evaluation, and at no other step

@@ -342,12 +342,13 @@ _LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
 class DeadExperts(Rule):
     """An expert no longer gets a token, or never did.
 
-    An expert without a token in five tables in a row, over at least 50
-    steps, is dead if it had a share before (at least a tenth of an even one, in the median of its last 16 tables): a
-    warning after three tables then, since chance does not do that to an expert with that number of tokens. One that
-    never had any after 100 steps is dead as well. If half of a layer's experts are dead it is critical. An expert that
-    lost its load at once is masked; one that lost it slowly, or together with half of the others, is left by a router
-    that collapses.
+    An expert that had a share (at least a tenth of an even one, in the median of its last 16 tables) and gets no token
+    in three tables in a row, over at least 20 steps, is dead: chance does not do that to an expert with that number
+    of tokens, and a router that is still finding its balance leaves one out for fewer steps. One without a token in
+    five tables in a row, over at least 100 steps, is dead whatever it had. If half of a layer's experts are dead it is
+    critical, else a warning. Where all of them have their share again, in eight tables in a row and over 20 steps, it
+    becomes an info finding. An expert that lost its load at once is masked; one that lost it slowly, or together with
+    half of the others, is left by a router that collapses.
 
     What to do: raise the balance loss; check whether a mask or a bias excludes the expert.
     """
@@ -359,13 +360,23 @@ class DeadExperts(Rule):
     thresholds: ClassVar = {
         "tables": (3.0, "without a token, for an expert that had its share; ours"),
         "share": (0.1, "of an even share that it had before; ours"),
-        "steps": (100.0, "ours"),
+        "span": (
+            20.0,
+            "steps without a token, for an expert that had its share; with it again, for one that is back; ours",
+        ),
+        "back": (8.0, "tables with its share again; ours"),
+        "steps": (100.0, "without a token, for one that had no share; ours"),
     }
 
     cases: ClassVar = {
         "dead": Case(
             "Expert {experts_shown} of {layer} {gets} since step {step}.",
             remedies=("check whether a mask or a bias excludes it", *_BALANCE), confidence=0.85,
+        ),
+        "back": Case(
+            "Expert {experts_shown} of {layer} got no token from step {step} on, and has a share again since step "
+            "{back}.",
+            remedies=_BALANCE[:2], severity="info", confidence=0.5,
         ),
     }  # fmt: skip
 
@@ -406,6 +417,13 @@ class DeadExperts(Rule):
         loss = known(history.role("loss"), current.step, current.time, current.segment)
         if dead and (math.isfinite(loss) or history.role("loss") is None):  # where all is NaN, loads mean nothing
             yield self._say(history, layer, dead, state, current.step, current.segment)
+        for found, back in state.returned(current.step, self.at):
+            yield self.say(
+                "back", history, found.step, found=current.step, segment=current.segment, key=found.key,
+                evidence={**found.evidence, "back": back},
+                also={"experts_shown": shown([str(at) for at in found.evidence["experts"]]), "back": back,
+                      **_balance_loss(history)},
+            )  # fmt: skip
 
     def _say(self, history: RunHistory, layer: str, dead: list[int], state: _Loads, step: int, segment: int) -> Finding:
         began = min(state.since[at] for at in dead)
@@ -418,12 +436,14 @@ class DeadExperts(Rule):
         gets = (
             "never got a token" if len(never) == len(dead) else "gets no token" if never else "no longer gets a token"
         )
-        return self.say(
+        finding = self.say(
             "dead", history, began, severity="critical" if share >= 0.5 else "warning", found=step, segment=segment,
             key=f"{layer} {dead[0]}", evidence={"layer": layer, "experts": dead[:16], "dead_share": share},
             also={"experts_shown": shown([str(at) for at in dead]), "gets": gets, **_balance_loss(history)},
             causes=causes,
         )  # fmt: skip
+        state.open.append((finding, frozenset(dead)))
+        return finding
 
 
 def _loads(history: RunHistory, layer: str) -> dict[str, Channel]:
@@ -442,6 +462,8 @@ class _Loads:
         self.had: set[int] = set()
         self.past: list[dict[int, float]] = []
         self.said: set[int] = set()
+        self.shared: dict[int, list[int]] = {}  # number of tables in a row with a share; the first one's step
+        self.open: list[tuple[Finding, frozenset[int]]] = []  # what was said, and not taken back; the experts of each
 
     @property
     def size(self) -> int:
@@ -457,6 +479,10 @@ class _Loads:
         due = []
         whole_load = sum(row.values())
         for expert, load in row.items():
+            if load > at["share"] * whole_load / len(row):
+                self.shared.setdefault(expert, [0, step])[0] += 1
+            else:
+                self.shared.pop(expert, None)
             if load > 0:
                 self.empty[expert] = 0
                 self.said.discard(expert)
@@ -469,7 +495,8 @@ class _Loads:
                 continue
             shares = sorted(item[expert] for item in self.past if expert in item)
             lost = len(shares) >= 4 and shares[len(shares) // 2] > at["share"]
-            if lost or (step - self.since[expert] >= at["steps"] and empty >= 5):
+            span = step - self.since[expert]
+            if (lost and span >= at["span"]) or (span >= at["steps"] and empty >= 5):
                 due.append(expert)
         self.had |= {expert for expert, load in row.items() if load > 0}
         # tables from before an expert went empty stay, so that its share is remembered
@@ -477,6 +504,17 @@ class _Loads:
         if not none or len(self.past) < 4 or min(none) > 16:
             self.past = [*self.past[-15:], {expert: load / whole_load * len(row) for expert, load in row.items()}]
         return sorted(due)
+
+    def returned(self, step: int, at: dict[str, float]) -> list[tuple[Finding, int]]:
+        """What was said of experts that all have a share again, each once, and since which step they have it."""
+        back = []
+        for item in list(self.open):
+            rows = [self.shared.get(expert, [0, step]) for expert in item[1]]
+            since = max(first for _, first in rows)
+            if min(count for count, _ in rows) >= at["back"] and step - since >= at["span"]:
+                self.open.remove(item)
+                back.append((item[0], since))
+        return back
 
 
 RULES = (LoadImbalance, ExpertUtilization, RouterEntropy, DroppedTokens, RouterLosses, DeadExperts)

@@ -33,7 +33,7 @@ MODULES = (
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares", "data.prompts",
-    "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins",
+    "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "data.timed",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

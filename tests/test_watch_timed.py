@@ -38,8 +38,9 @@ def judged(
 ) -> list[Finding]:  # fmt: skip
     """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean."""
     dice, here = np.random.default_rng(3), EVALUATIONS[:evaluations]
-    ours = {"input_mean": 0.0, "input_std": 1.0, "input_early_mean": 0.0, "input_early_std": 1.0,
-            "input_early_time": 0.12, "input_late_mean": 0.0, "input_late_std": 1.0, "input_late_time": 0.88}  # fmt: skip
+    ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
+            "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+    ours = {f"input_{name}": value for name, value in ends.items()}
     theirs = {"mean": whole, "early_mean": mean, "early_std": scale, "early_time": time, "late_mean": 0.0,
               "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}

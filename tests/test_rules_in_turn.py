@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.rl.in_turn import SidesInTurn
+from barograph.doctor.rules.rl.in_turn import JudgedSummed, SidesInTurn
 
 ROWS = 160
 STEP = np.arange(ROWS)
@@ -41,3 +41,26 @@ def test_short_blocks_two_blocks_and_steps_with_both_are_left_alone() -> None:
     assert said(NAMES[0], STEP < 80, STEP >= 80) == []
     assert said(NAMES[0], (STEP % 45 < 22) | (STEP % 5 < 2), STEP % 45 >= 22) == []
     assert said(NAMES[0], STEP >= 0, STEP >= 0) == []
+
+
+@pytest.mark.parametrize("cuts", [(), tuple(range(0, ROWS, 3))])
+@pytest.mark.parametrize(
+    ("first", "reward", "adds", "config", "told"),
+    [
+        (10.0, 0.0, 1.0, {"batch": 20}, True),
+        (16.0, 0.0, 1.0, {"per_device_train_batch_size": 32}, True),
+        (10.0, 0.0, 1.0, {"batch": 20, "loss_sum": True}, False),
+        (0.5, 0.0, 0.0, {"batch": 20}, False),
+        (0.5, 0.0, 1.0, {"batch": 1}, False),
+        (10.0, 0.3, 1.0, {"batch": 20}, False),
+        (10.0, 0.0, 0.0, {"batch": 20}, False),
+        (10.0, 0.0, 1.0, {"batch": 16}, False),
+    ],
+)
+def test_a_sum_of_judged_answers_is_known_before_the_first_step(
+    first: float, reward: float, adds: float, config: dict[str, object], told: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {name: (STEP, reward + sign * 0.01 * STEP) for name, sign in zip(NAMES[1], (1, -1), strict=True)}
+    columns |= {"kto/loss": (STEP, first * (1 - 0.002 * STEP)), "model/loss_adds": (STEP[:1], np.array([adds]))}
+    found = findings([JudgedSummed()], columns, facts={"config": config}, cuts=cuts)
+    assert [one.step for one in found.values()] == [0] * told

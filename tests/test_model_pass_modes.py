@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from rule_columns import findings, only
+
+from barograph.doctor.rules.evaluation.mode import ModelMode
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -35,3 +39,52 @@ def test_the_mode_of_an_evaluation_is_that_of_its_large_passes(passes: list[Pass
     found = modes.put(ModelRound(1, frozenset()))
     assert found["training_in_evaluation"] == training
     assert "statistics_gathered" not in found or not training
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_an_evaluation_beside_passes_of_each_step_is_where_many_more_come(norm: bool) -> None:
+    modes = PassModes(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4) if norm else nn.Dropout(0.5)))
+
+    def step(*seen: bool) -> float | None:
+        for mode in seen:
+            modes.passed(mode, [torch.randn(6, 4)])
+        current = ModelRound(1, frozenset())
+        modes.put(current)
+        return current.figures.get("evaluated_in_training")
+
+    assert [step(True) for _ in range(6)] == [None] * 6
+    assert step(True, *[True] * 4) == 1 and step(True) is None
+    assert step(True, *[False] * 4) == 0 and step(True, True) is None
+    modes.rested()
+    assert step(*[True] * 9) is None  # of several steps, of which nothing was looked at
+
+
+def test_where_steps_have_no_such_passes_their_own_mode_says_all() -> None:
+    modes = PassModes(nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)))
+    current = ModelRound(1, frozenset())
+    for _ in range(6):
+        modes.put(current)
+    modes.passed(True, [torch.randn(6, 4)])
+    assert modes.put(current)["training_in_evaluation"] == 1 and "evaluated_in_training" not in current.figures
+
+
+@pytest.mark.parametrize(
+    ("modes", "logged", "told"),
+    [
+        ([1, 1, 1], 19, True),
+        ([1, 1, 1], None, False),
+        ([1, 1, 1], 9, False),  # labels are made anew, and the evaluation is elsewhere
+        ([0, 0, 0], 19, False),
+        ([1, 0, 1], 19, False),
+    ],
+)
+def test_two_evaluations_in_training_mode_beside_passes_of_each_step_are_said(
+    modes: list[int], logged: int | None, told: bool
+) -> None:
+    columns = {"model/evaluated_in_training": (np.array([20, 40, 60]), np.array(modes, float)),
+               "fit/loss": (np.arange(80), 1.0 - 0.001 * np.arange(80))}  # fmt: skip
+    if logged is not None:
+        columns["val/loss"] = (np.arange(logged, 80, 20), np.ones(len(range(logged, 80, 20))))
+    for cuts in ((), tuple(range(0, 80, 3))):
+        found = only(findings([ModelMode()], columns, cuts=cuts), "model_mode")
+        assert [one.step for one in found] == [20] * told

@@ -256,3 +256,14 @@ def test_a_loss_of_a_few_rows_beside_one_of_each_step_is_not_the_training_s() ->
 def test_an_entropy_and_an_error_are_losses_of_two_kinds() -> None:
     assert is_of_other_kind("reef/ce", "fit/bce") and is_of_other_kind("fit/mse", "val/nll")
     assert not is_of_other_kind("val/ce", "fit/nll") and not is_of_other_kind("val/loss", "fit/bce")
+
+
+@pytest.mark.parametrize("word", ["retrieval", "survival", "approval", "arrivals"])
+def test_a_word_that_ends_as_an_evaluation_s_does_is_of_none(word: str) -> None:
+    """`retrieval/loss`, of each step, was of an evaluation by the "eval" in it, and its evaluation the training's."""
+    training, evaluation = f"{word}/loss", "shelf/loss"
+    rows = {training: range(160), evaluation: range(8)}
+    assert candidates("loss", rows)[0] == training
+    assert main_loss([training]) == training and not is_evaluation(training)
+    assert main_evaluation([training, f"{word}_eval/loss"]) == f"{word}_eval/loss"
+    assert main_loss([f"{word}_eval/loss"]) is None

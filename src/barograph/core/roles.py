@@ -195,6 +195,9 @@ _WITHOUT = re.compile(
 
 _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
+_ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
+    r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime)v)als?(?![a-z])"
+)
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
@@ -229,6 +232,7 @@ def _plain(name: str) -> str:
     name = name.rpartition(". ")[2] or name
     plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
     plain = _GLUED.sub(r"\1_", _TESTING.sub("test", _TRAINING.sub("train", plain)))
+    plain = _ENDS_ALIKE.sub(r"\1e", plain)
     return _WITHOUT.sub("", plain).strip("/_. ") or plain
 
 
@@ -389,7 +393,7 @@ def is_loss_by_word(name: str, loss: str) -> bool:
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
-    word = parts[-1]  # `retrieval/loss` has "eval" in it
+    word = parts[-1]
     return word in (ours[-1], "loss") or plays("loss", name) or _OBJECTIVE.fullmatch(word) is not None
 
 

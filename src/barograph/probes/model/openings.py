@@ -42,7 +42,7 @@ class Openings:
         """The inputs of a pass. due: this step of the training is looked at."""
         kinds = tuple((one.dim(), one.is_floating_point()) for one in tensors)
         if trains and due:
-            self._place, self._kinds = next((at for at, one in enumerate(tensors) if _are_texts(one)), -1), kinds
+            self._place, self._kinds = next((at for at, one in enumerate(tensors) if are_texts(one)), -1), kinds
             if self._place >= 0:
                 self._trained(local(tensors[self._place].detach())[:_ROWS].long())
         elif not trains and self._place >= 0 and kinds == self._kinds:
@@ -65,7 +65,7 @@ class Openings:
         last = self._last
         if self._evaluated is not None or self._seen is None or last is None:
             return
-        if place != self._place or not _are_texts(tensor):
+        if place != self._place or not are_texts(tensor):
             return
         rows = local(tensor.detach())[:_ROWS].long()
         if rows.device != self._seen.device:
@@ -85,7 +85,7 @@ class Openings:
         self._now = self._evaluated = None
 
 
-def _are_texts(tensor: Tensor) -> bool:
+def are_texts(tensor: Tensor) -> bool:
     whole = tensor.dim() == 2 and not tensor.is_floating_point() and not tensor.is_complex()
     return whole and tensor.shape[1] >= _SHORT and len(tensor) >= _LEAST and mesh_of(tensor) is None and (
         tensor.device.type != "mps" and str(tensor.dtype) != "torch.bool"

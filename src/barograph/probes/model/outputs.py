@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, squares, texts
 from barograph.probes.model.given import GivenInputs
 from barograph.probes.model.guest import Guest
+from barograph.probes.model.judged import JudgedTexts
 from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
@@ -68,7 +69,7 @@ class OutputLook:
         self.due = True
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
-        self._second = SideTexts()
+        self._second, self._judged = SideTexts(), JudgedTexts()
         self._pairs: Tensor | None = None  # of neighbouring tokens
         self.inputs = GivenInputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
@@ -146,6 +147,7 @@ class OutputLook:
             import torch
 
             with contextlib.suppress(Exception), torch.no_grad():
+                self._judged.look(rowed, given, fed, gradient, _rows, rows)
                 gradient = softmaxes.one_sided(gradient) if rowed else gradient
                 self._found, found = _figures(rows, _rows(gradient), _smoothed())
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
@@ -251,6 +253,7 @@ class OutputLook:
         if self._rebuilt is not None:
             current.put("rebuilt", reconstruction.FIGURES, self._rebuilt)
         self._second.put(current)
+        self._judged.put(current)
         self.inputs.put(current)
         if self._given_classes is not None:
             current.put("classes_of_inputs", entrance.CLASSES, self._given_classes)
@@ -275,6 +278,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         "output": "",
         "texts": "",
         "side": "side_",
+        "judged": "",
         "rebuilt": "",
         "targets": "",
         "noise": "",

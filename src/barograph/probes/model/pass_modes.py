@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.doubles import UsualPasses
 from barograph.probes.model.examples import fingerprints
 from barograph.probes.model.parameters import local, mesh_of
 
@@ -32,11 +33,15 @@ class PassModes:
     is followed by others in training mode. So it is where predictions of the same rows are drawn with dropout on,
     whose inputs are the same; where statistics of batch norm are gathered, so models with it are left out; and where
     each step has passes in training mode.
+
+    Where each step has some, as for a baseline of a policy's own, an evaluation is where more than twice as many come:
+    its mode is that of all of them.
     """
 
     def __init__(self, model: Any) -> None:
         self._gathers = any("BatchNorm" in type(one).__name__ for one in model.modules())
         self._each_step = 0  # steps in a row in which one of them was in training mode
+        self._usual = UsualPasses()
         self._labels = self._told = False
         self._begin()
 
@@ -51,6 +56,7 @@ class PassModes:
         """A pass without gradients. mode: whether it is in training mode."""
         first = not self.seen
         self.seen.add(mode)
+        self._usual.came()
         self._most[mode] = max(self._most[mode], *(len(one) for one in tensors[:1] if one.dim() > 1), 0)
         if self._gathers or self._each_step or not self._alone:
             return
@@ -69,6 +75,10 @@ class PassModes:
             if self._alone:
                 self._marks.append(fingerprints(rows[:_ROWS]).sum())
 
+    def rested(self) -> None:
+        """A step begins that is not looked at: how many passes a step has is counted anew."""
+        self._usual.forget()
+
     def put(self, current: ModelRound) -> dict[str, float]:
         """What is known without waiting. Where one was in evaluation mode, it was the evaluation: others may be of the
         training itself, as those that make labels of what has none. Not so where it had a fourth of their rows or less,
@@ -77,6 +87,8 @@ class PassModes:
 
         found: dict[str, float] = {}
         within = self._alone and self._behind >= _LEAST and len(self._marks) == _MARKED
+        if self._usual.put() and self._each_step >= _EACH_STEP:
+            current.figures["evaluated_in_training"] = float(False not in self.seen)
         self._each_step = self._each_step + 1 if True in self.seen else 0
         if self.seen:
             samples = not self._gathers and max(_ROWS, _FEWER * self._most[False]) <= self._most[True]

@@ -81,14 +81,9 @@ def one_sided(gradient: Tensor) -> Tensor:
     import torch
 
     count = len(gradient)
-    if gradient.dim() != 3 or gradient.shape[2] < _CLASSES or gradient.numel() > _TURNED or count % 2 or count < 4:
+    if not _is_of_texts(gradient) or count % 2 or count < 4:
         return gradient
-    each = max(1, gradient.numel() // _ASKED)
-    part = gradient[:, :: min(each, gradient.shape[1])]  # of few places of each row: a copy of all is another matter
-    above, below = (part > 0).sum(2), (part < 0).sum(2)
-    up, down = (above == 1) & (below >= 1), (below == 1) & (above >= 1)
-    one = (up | down | (above + below == 0)).all()
-    raised, lowered = ((down & ~up) & (above > 1)).any(1), ((up & ~down) & (below > 1)).any(1)
+    one, raised, lowered = _signs(gradient)
     place = torch.arange(count, device=gradient.device)
     half, turns = place >= count // 2, place % 2 == 1
     sides = one & (lowered == ~raised).all() & torch.stack(
@@ -97,6 +92,35 @@ def one_sided(gradient: Tensor) -> Tensor:
     if gradient.device.type == "cpu" and not bool(sides):
         return gradient
     return torch.where((sides & lowered)[:, None, None], -gradient, gradient)
+
+
+def turned_by_rows(gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+    """The same of texts whose rows are raised or lowered each for itself, as good and bad answers are, with both among
+    them; and whether it is so. None where it is known to be otherwise."""
+    import torch
+
+    if not _is_of_texts(gradient) or len(gradient) < 2:
+        return None, gradient
+    one, raised, lowered = _signs(gradient)
+    sure = one & ~(raised & lowered).any() & raised.any() & lowered.any()
+    if gradient.device.type == "cpu" and not bool(sure):
+        return None, sure
+    return torch.where((sure & lowered)[:, None, None], -gradient, gradient), sure
+
+
+def _is_of_texts(gradient: Tensor) -> bool:
+    return gradient.dim() == 3 and gradient.shape[2] >= _CLASSES and gradient.numel() <= _TURNED
+
+
+def _signs(gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the gradient of texts: whether each place that is looked at has one class of another sign than all others, or
+    no gradient; in which rows this is the one below 0, and in which the one above."""
+    each = max(1, gradient.numel() // _ASKED)
+    part = gradient[:, :: min(each, gradient.shape[1])]  # of few places of each row: a copy of all is another matter
+    above, below = (part > 0).sum(2), (part < 0).sum(2)
+    up, down = (above == 1) & (below >= 1), (below == 1) & (above >= 1)
+    one = (up | down | (above + below == 0)).all()
+    return one, ((down & ~up) & (above > 1)).any(1), ((up & ~down) & (below > 1)).any(1)
 
 
 def _by_labels(

@@ -365,6 +365,7 @@ class ModelState:
         self._examples.rested()
         self._averaged.rested()
         self._output.inputs.rested()
+        self._without.rested()
         return self.taken()
 
     def put(self, current: ModelRound, parameters: tuple[Any, ...], optimizers: Sequence[Any] = ()) -> None:

@@ -1,8 +1,7 @@
 """What a model is given, as the watch saw it: examples that come again, and padding.
 
 In:   figures of the watch.
-Out:  findings of `CopiedExamples`, `RepeatedExamples`, `LaterTokens`, `PaddingMask`,
-      `PaddingTargets`.
+Out:  findings of `CopiedExamples`, `RepeatedExamples`, `LaterTokens`, `PaddingMask`.
 """
 
 from __future__ import annotations
@@ -374,32 +373,4 @@ class PaddingMask(WatchRule):
             )  # fmt: skip
 
 
-class PaddingTargets(WatchRule):
-    """The loss counts padding.
-
-    Behind the second of three or more equal tokens at the end of a row, targets have a gradient: a fiftieth of all
-    targets or more, in five looks in a row. The loss is then that of a text of which a part says nothing, and falls for
-    it.
-
-    What to do: `ignore_index=pad`, or labels of −100 where a row is padded.
-    """
-
-    name, family, kind, severity = "padding_targets", "data", "padding", "warning"
-    proves = "training"
-    series = "model/padding_targets"
-    needs = ("=model/padding_targets",)
-    least = 5
-    about = "The loss counts padding."
-    thresholds: ClassVar = {"share": (0.02, "of all targets; ours"), "looks": (5.0, "in a row; ours")}
-    causes = ("padding in the loss: padded places are targets",)
-    remedies = ("leave padding out of the loss: `ignore_index=pad`, or labels of -100 where a row is padded",)
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if self.lasts(value >= self.at["share"], place, self.at["looks"]):
-            yield self.finding(
-                self._row[0][0], f"{100 * value:.0f}% of the targets lie in the padding at the end of rows.",
-                found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
-            )  # fmt: skip
-
-
-RULES = (CopiedExamples, RepeatedExamples, LaterTokens, PaddingMask, PaddingTargets)
+RULES = (CopiedExamples, RepeatedExamples, LaterTokens, PaddingMask)

@@ -169,7 +169,7 @@ class NoiseTargets(WatchRule):
             "even": even and not copied,
             "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
             "copied": copied,
-            "absent": noise and self._always and not _is_velocity(history),
+            "absent": noise and self._always and not says_velocity(history),
             "alike": watched(history, "noise_alike", place) == 1 and not near,
         }
         said = {
@@ -207,7 +207,7 @@ class NoiseTargets(WatchRule):
                 )  # fmt: skip
 
 
-def _is_velocity(history: RunHistory) -> bool:
+def says_velocity(history: RunHistory) -> bool:
     """Whether the configuration says that velocities are learnt: `v_prediction`, `objective: pred_v`."""
     return any(
         isinstance(value, str) and (_VELOCITY.search(value) or (value.lower() == "v" and _TARGET.search(name)))

@@ -40,14 +40,15 @@ class TargetShift(Rule):
     behind (−2), the shift goes the wrong way: that is said where neighbours in the text say a twentieth of a nat or
     more of each other, as an echo of random tokens may be the task, and where the attention sees earlier places. Those
     that are one place ahead, or no such thing (−1), give no finding. The same is said of a text that a model is asked
-    for beside its answer (`model/side_shift`), as a classifier for the next event, but for −2.
+    for beside its answer (`model/side_shift`), as a classifier for the next event, and of judged answers, whose
+    likelihood is raised in some rows and lowered in others (`model/judged_shift`), but for −2.
 
     What to do: shift once. Models that take `labels` shift them themselves.
     """
 
     name, family, kind, severity = "target_shift", "data", "data", "warning"
     proves = "training"
-    needs = ("=model/target_shift|=model/side_shift",)
+    needs = ("=model/target_shift|=model/side_shift|=model/judged_shift",)
     about = "Targets are not one place ahead of the inputs."
     thresholds: ClassVar = {
         "looks": (3.0, "in a row; ours"),
@@ -61,13 +62,15 @@ class TargetShift(Rule):
         self._row: list[tuple[int, int, float]] = []
         self._some_looks = 0
         self._beside = RowCursor()
-        self._beside_row: list[tuple[int, int, float]] = []
+        self._beside_rows: dict[int, list[tuple[int, int, float]]] = {}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._of_answer(history)
-        for (step, _, segment), value in self._beside.each(history.channel("model/side_shift")):
-            row = [one for one in self._beside_row if value in (0, 2, 3) and one[1:] == (segment, value)]
-            self._beside_row = [*row, (step, segment, value)][: int(self.at["looks"])]
+        channels = (history.channel(f"model/{name}_shift") for name in ("side", "judged"))
+        for which, (step, _, segment), value in self._beside.in_order(*channels):
+            before = self._beside_rows.get(which, [])
+            row = [one for one in before if value in (0, 2, 3) and one[1:] == (segment, value)]
+            self._beside_rows[which] = [*row, (step, segment, value)][: int(self.at["looks"])]
             if value in (0, 2, 3) and len(row) + 1 >= self.at["looks"] and self.first(segment, value):
                 yield self._say(row[0][0], (step, segment, value), False, 0.0)
 

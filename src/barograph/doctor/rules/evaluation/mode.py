@@ -127,6 +127,10 @@ class ModelMode(Rule):
     model without batch norm, whose other steps have no such passes, and where rows behind the first pass are others:
     predictions of the same rows that are drawn with dropout on are meant.
 
+    Where each step has passes without gradients, in training mode, an evaluation is where more than twice as many come
+    as in the steps before (`model/evaluated_in_training`), and a loss or a measure of one is logged at that step, or
+    the one before. Two in a row, of which all passes are in training mode, are a finding.
+
     Where some of what drops numbers was in training mode before the first evaluation, and is in evaluation mode behind
     two in a row, while other such parts are in training mode (`model/part_in_evaluation`), a part of the model was left
     in evaluation mode, as one tower of two. It counts where its parameters are trained.
@@ -139,7 +143,7 @@ class ModelMode(Rule):
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
              "|=model/noise_in_evaluation|=model/batch_statistics_in_evaluation"
              "|=model/copy_training_in_evaluation|=model/training_within_evaluation"
-             "|=model/part_in_evaluation",)  # fmt: skip
+             "|=model/part_in_evaluation|=model/evaluated_in_training",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
 
@@ -149,7 +153,7 @@ class ModelMode(Rule):
         self._evaluations: dict[str, list[tuple[int, int]]] = {}  # in a row, that are known to be in a wrong mode
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0, _PART: 0.0}
+        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0, _PART: 0.0, _BURST: 0.0}
         rights |= dict.fromkeys(_FUNCTIONS, 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
@@ -172,6 +176,8 @@ class ModelMode(Rule):
         if rows.value[at] != 1 or (row and row[0][1] != place[1]):
             row.clear()
         if rows.value[at] != 1 or evaluations_of(history) is None or history.role("reward") is not None:
+            return
+        if name == _BURST and not _is_logged(history, *place):
             return
         row.append(place)
         if len(row) >= self.at["steps"] and self.first(name, place[1]):
@@ -295,7 +301,18 @@ _HELD = re.compile(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
 _COPY, _WITHIN = "copy_training_in_evaluation", "training_within_evaluation"
-_PART = "part_in_evaluation"
+_PART, _BURST = "part_in_evaluation", "evaluated_in_training"
+
+
+def _is_logged(history: RunHistory, step: int, segment: int) -> bool:
+    """Whether a loss or a measure of an evaluation is logged at a step, or at the one before."""
+    channel = evaluations_of(history)
+    if channel is None:
+        return False
+    rows = channel.rows()
+    return bool(((rows.segment == segment) & (rows.step <= step) & (rows.step >= step - 1)).any())
+
+
 _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
     _COPY: (
         "A copy of the model, as an average of its weights is, is evaluated in training mode, seen before step {}: "
@@ -308,6 +325,12 @@ _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
         "training mode: dropout changes what is measured.",
         "evaluation in training mode: training mode is set again within the loop over what is held out",
         "call `model.train()` behind the loop over evaluation batches, not within it",
+    ),
+    _BURST: (
+        "The model is evaluated in training mode, seen at step {}: more than twice as many passes without gradients as "
+        "in other steps are all in that mode, and dropout or batch norm changes what is measured.",
+        "evaluation in training mode: `model.training` is True in passes without gradients",
+        "call `model.eval()` before each evaluation, and `model.train()` behind it",
     ),
     _PART: (
         "Behind the evaluation before step {} a part of the model is trained in evaluation mode, and the rest in "

@@ -1,0 +1,110 @@
+"""What evaluations of a model of denoising are given at the ends of its times.
+
+In:   figures of the watch: mean and deviation of inputs at the least and the greatest times.
+Out:  findings of `EvaluationTimed`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
+
+from barograph.doctor.kernel.cursor import newest
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.scales import elsewhere
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_LOOKS = 64
+_EVEN = 0.5, 12**-0.5  # mean and deviation of numbers that are drawn evenly between 0 and 1
+_NORMAL = 0.1  # from mean 0 and deviation 1
+
+
+class EvaluationTimed(WatchRule):
+    """Examples, or noise, are prepared in another way in evaluations of a model of denoising than in its training.
+
+    The model is given a time with a number a row. In the quarter of the rows with the least time, or with the greatest,
+    its inputs are nearly examples, or nearly noise: a difference that noise hides in all of them shows there. In three
+    evaluations in a row the deviation of such a quarter lies beyond that of all looks at the training, eight at least,
+    by three tenths or more, and so does its mean; both together are as far from the training's medians as a whole
+    deviation, or a factor of e. The mean of all of the evaluation's inputs lies beyond all looks on the same side, by a
+    tenth of the deviation or more: a quarter alone may have the examples of one class. The quarter's mean time is one
+    that the training's quarters have, and the configuration speaks of no other data. Where the training's quarter has
+    the mean and the deviation of numbers between 0 and 1, and the evaluation's those of normal noise, the noise of the
+    training is the likeliest cause.
+
+    What to do: prepare what is held out by the same function as what is trained on, and draw noise by one for both.
+    """
+
+    name, family, kind, severity = "evaluation_timed", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/eval_input_early_std"
+    needs = ("=model/eval_input_early_std", "=model/input_early_std")
+    least = 3
+    about = "Examples or noise are prepared in another way in evaluations of a model of denoising than in its training."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "beyond": (1.3, "times the deviation of all looks, or less than it; ours"),
+        "apart": (1.0, "deviations of the mean and ln of the deviation together; ours"),
+        "all": (0.1, "deviations beyond all looks, the mean of all inputs; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("inputs not normalised: what the evaluation is given is prepared in another way than in the training",)
+    remedies = ("prepare what is held out by the same function as what is trained on",
+                "draw noise by one function for both: `torch.randn_like(images)`")  # fmt: skip
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ends = [end for end in ("early", "late") if self._differs(history, end, place)]
+        meant = elsewhere(history) or is_curriculum(history)
+        if not self.lasts(bool(ends) and not meant, place, self.at["evaluations"]):
+            return
+        end = ends[0]
+        ours = [float(numpy.median(_newest(history, f"{end}_{what}", place))) for what in ("mean", "std")]
+        theirs = [watched(history, f"eval_input_{end}_{what}", place) for what in ("mean", "std")]
+        yield self.finding(
+            self._row[0][0], f"Where the time is {'least' if end == 'early' else 'greatest'}, evaluations are given "
+            f"inputs of mean {theirs[0]:.3g} and deviation {theirs[1]:.3g}, and the training has {ours[0]:.3g} and "
+            f"{ours[1]:.3g}.", found=place[0], segment=place[2], confidence=0.9,
+            causes=[*([_UNIFORM] if _is_even(ours, theirs) else []), *self.causes],
+            evidence={"mean": rounded(ours[0]), "deviation": rounded(ours[1]), "eval_mean": rounded(theirs[0]),
+                      "eval_deviation": rounded(theirs[1]), "standing": True},
+        )  # fmt: skip
+
+    def _differs(self, history: RunHistory, end: str, place: Place) -> bool:
+        means, scales, times = (_newest(history, f"{end}_{what}", place) for what in ("mean", "std", "time"))
+        mean, scale, time = (watched(history, f"eval_input_{end}_{what}", place) for what in ("mean", "std", "time"))
+        every, here = _newest(history, "mean", place), watched(history, "eval_input_mean", place)
+        usual = float(numpy.median(_newest(history, "std", place))) if len(every) else math.nan
+        few = min(map(len, (means, scales, times, every))) < self.at["looks"]
+        if few or not (min(scales.min(), scale, usual) > 0 and times.min() <= time <= times.max()):
+            return False
+        outside = scale >= self.at["beyond"] * scales.max() or self.at["beyond"] * scale <= scales.min()
+        side = 1 if mean > means.max() else -1 if mean < means.min() else 0
+        middle, size = float(numpy.median(means)), float(numpy.median(scales))
+        apart = abs(mean - middle) / size + abs(math.log(scale / size)) >= self.at["apart"]
+        beyond = here - every.max() if side > 0 else every.min() - here
+        return bool(outside and side and apart and beyond >= self.at["all"] * usual)
+
+
+def _newest(history: RunHistory, name: str, place: Place) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
+    channel = history.channel(f"model/input_{name}")
+    values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
+    return values[numpy.isfinite(values)]
+
+
+def _is_even(ours: list[float], theirs: list[float]) -> bool:
+    """Whether the training's noise is drawn evenly between 0 and 1, and the evaluation's normally."""
+    even = abs(ours[0] - _EVEN[0]) <= _NORMAL and abs(ours[1] - _EVEN[1]) <= _NORMAL
+    return even and abs(theirs[0]) <= _NORMAL and abs(theirs[1] - 1) <= _NORMAL
+
+
+_UNIFORM = "noise of the wrong distribution: `torch.rand` in the training, where `torch.randn` is meant"
+
+RULES = (EvaluationTimed,)

@@ -1,0 +1,153 @@
+"""Preferences whose margin is not 0 in the first row, whatever it is called.
+
+In:   the margin and the loss of the first row; the watch's look at a second network of the policy's make.
+Out:  findings of `MarginBegins`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy
+
+from barograph.core.roles import RECORDED, is_of_held_out
+from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.rl.preference import rewards_of
+from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_MARGIN = re.compile(r"(?i)(?:.*[^a-z])?margins?(?:[_/]mean)?")
+_LIKELIHOOD = re.compile(r"sft|nll|rpo|likelihood")  # another term of the loss
+_ROUNDING = 1e-6  # of the weights' size
+_SOON = 64  # steps
+
+
+class MarginBegins(Rule):
+    """Before the first step the margin of a preference is not 0: policy and reference give different log probabilities.
+
+    The margin is that of any series of this name, where no rewards of both sides are logged in the training, which
+    `reference_apart` reads. The loss is logistic, of differences of log probabilities, without dropout and in single
+    precision or more, and a second network of the policy's make is asked about the same examples. If both are one
+    network, each margin is 0 and the loss ln 2. In the first row the margin is a fiftieth or more in size, the loss is
+    a thousandth away from ln 2, and it is no less than that of the mean margin, as a mean of logistic losses is.
+
+    Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
+    Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is
+    logged within 64 steps, of which the first margin is less than half, for a policy that goes on from an earlier stage
+    has learnt a margin. Where the configuration says that it goes on, has a margin of its own, or a term for the
+    likelihood of chosen answers, nothing is said.
+
+    What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
+    """
+
+    name, family, kind, severity = "margin_begins", "rl", "config", "warning"
+    proves = "training"
+    needs = ("=model/other_apart", "=model/preference_averaged", "loss")
+    about = "Before the first step the margin of a preference is not 0."
+    thresholds: ClassVar = {
+        "steps": (5.0, "from the beginning, at most; ours"),
+        "margin": (0.02, "of the first row, in size; ours"),
+        "loss": (0.001, "of ln 2, that the first loss is away from it; ours"),
+        "looks": (3.0, "at the weights; ours"),
+        "own": (4.0, "times what each step adds to the distance; ours"),
+        "apart": (0.1, "of the weights' size, of another network; ours"),
+        "reward": (1.0, "of chosen answers, in size, where it is another network; ours"),
+        "learnt": (0.5, "of that reward: a margin of an earlier stage; ours"),
+    }
+    remedies = (
+        "compute both log probabilities with one function, of the same tokens and with the same sum or mean",
+        "copy the policy before the first step: `reference = copy.deepcopy(policy).requires_grad_(False)`",
+    )
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        apart, loss = history.channel("model/other_apart"), history.role("loss")
+        if self._done or apart is None or loss is None or apart.end < self.at["looks"]:
+            return
+        away, (chosen, rejected) = apart.rows(0, int(self.at["looks"])), rewards_of(history)
+        if all(one is not None and came_by(one, int(away.time[-1])) for one in (chosen, rejected)):
+            self._done = True
+            return
+        ours = loss.rows(0, 1)
+        margin = self._margin_at(history, int(ours.step[0]), int(ours.segment[0]))
+        place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
+        says = self._says(float(ours.value[0]), margin)
+        if ours.step[0] > self.at["steps"] or ours.segment[0] != place[2] or not says:
+            self._done = True
+            return
+        names = ("preference_averaged", "loss_terms", "dropout", "other_same_input", "half_parameters", "half_output")
+        averaged, terms, dropout, same, *half = (watched(history, name, place) for name in names)
+        alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1 and not any(one > 0 for one in half)
+        if not alone or self._is_meant(history):
+            self._done = True
+            return
+        where = self._where(away, chosen, margin, bool(history.facts.get("finished")))
+        self._done = where != "wait"
+        if where in _CAUSES:
+            other = "" if where == "one" else ", and their weights differ"
+            yield self.finding(
+                int(ours.step[0]), f"The first margin is {margin:.3g} and the first loss {ours.value[0]:.5g}, where "
+                f"policy and reference should be one network, so that they are 0 and ln 2{other}.",
+                found=int(chosen.rows(0, 1).step[0]) if where == "other" and chosen is not None else place[0],
+                segment=place[2], confidence=0.9, causes=list(_CAUSES[where]),
+                evidence={"margin": rounded(margin), "loss": rounded(float(ours.value[0])), "standing": True},
+            )  # fmt: skip
+
+    def _margin_at(self, history: RunHistory, step: int, segment: int) -> float:
+        """The margin of a step, NaN where none is logged."""
+        for name in sorted(history.channels):
+            if _MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
+                rows = history.channels[name].rows(0, 1)
+                if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
+                    return float(rows.value[0])
+        return math.nan
+
+    def _says(self, loss: float, margin: float) -> bool:
+        """Whether loss and margin are those of a mean of logistic losses of margins other than 0."""
+        if not (math.isfinite(margin) and abs(margin) >= self.at["margin"] and math.isfinite(loss)):
+            return False
+        off = abs(loss / math.log(2) - 1) >= self.at["loss"]
+        return off and loss >= float(numpy.logaddexp(0.0, -margin)) * (1 - self.at["loss"])
+
+    def _is_meant(self, history: RunHistory) -> bool:
+        found = history.options.found
+        meant = any(
+            value not in (None, False, 0, "") and (OWN_MARGIN.search(name.lower()) or _LIKELIHOOD.search(name.lower()))
+            for name, value in found.items()
+        )
+        return meant or goes_on(history) or has_no_reference(history)
+
+    def _where(self, away: ChannelRows, chosen: Channel | None, margin: float, finished: bool) -> str:
+        """Whether both are one network, or another one; "wait" where that is not to be seen yet, "" where it isn't."""
+        steps, distance = away.step - away.step[0], float(away.value[0])
+        each = float((away.value[-1] - away.value[0]) / max(1, steps[-1]))
+        if distance <= self.at["own"] * max(each * max(1, int(away.step[0])), _ROUNDING):
+            return "one"
+        if distance < self.at["apart"]:
+            return ""
+        if chosen is None or not chosen.end:
+            return "" if finished else "wait"
+        first = chosen.rows(0, 1)
+        reward = abs(float(first.value[0]))
+        other = first.step[0] <= _SOON and reward >= self.at["reward"] and abs(margin) < self.at["learnt"] * reward
+        return "other" if other else ""
+
+
+_CAUSES = {
+    "one": ("log probabilities differ: those of policy and reference are computed in two ways",
+            "wrong reduction: one is a sum over an answer's tokens, the other a mean"),
+    "other": ("reference is another network: not a copy of the policy",),
+}  # fmt: skip
+
+RULES = (MarginBegins,)

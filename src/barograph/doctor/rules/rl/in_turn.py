@@ -1,0 +1,137 @@
+"""Answers that are judged one by one: those that come one side after the other, and losses that are added up.
+
+In:   implicit rewards of both sides, each logged where a batch has such answers; the loss, and what its graph says.
+Out:  findings of `SidesInTurn`, `JudgedSummed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.core.configuration import BATCH
+from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, summed_by_choice
+from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.rl.preference import rewards_of
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class SidesInTurn(Rule):
+    """Answers that are judged one by one come in blocks: good ones alone, then bad ones alone.
+
+    Where answers are judged one by one, a batch may have some of one side alone, and the reward of the other one is not
+    logged then. Three blocks of eight steps or more follow each other, each of one side alone, with at most one step
+    between two of them that has both. Of shuffled answers even batches of one have such a block once in some hundred
+    steps, and three in a row never. Each block teaches the policy to raise, or to lower, whatever it is given.
+
+    What to do: shuffle good and bad answers together, `DataLoader(..., shuffle=True)`.
+    """
+
+    name, family, kind, severity = "sides_in_turn", "data", "data", "warning"
+    proves = "training"
+    needs = ("chosen_reward",)
+    least = 8
+    about = "Good and bad answers come one after another, in blocks."
+    thresholds: ClassVar = {
+        "steps": (8.0, "of a block; ours"),
+        "blocks": (3.0, "one behind the other; ours"),
+        "between": (1.0, "steps between two with answers of both sides, at most; ours"),
+    }
+    causes = ("data sorted: answers of one side come after those of the other, and are not shuffled",)
+    remedies = ("shuffle answers of both sides together: `DataLoader(..., shuffle=True)`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment, self._step = -1, -1
+        self._sides: set[int] = set()  # of the newest step, which may not be complete
+        self._blocks: list[list[int]] = []  # side, first step, steps
+        self._both = 0  # steps with both since the last block
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        chosen, rejected = rewards_of(history)
+        if chosen is None or rejected is None:
+            return
+        for side, (step, _, segment), _ in self._cursor.in_order(chosen, rejected):
+            if segment != self._segment or step < self._step:
+                self._segment, self._blocks, self._both, self._sides = segment, [], 0, set()
+            elif step > self._step and self._sides:
+                yield from self._passed()
+                self._sides = set()
+            self._step = step
+            self._sides.add(side)
+
+    def _passed(self) -> Iterator[Finding]:
+        """A step that is complete."""
+        if len(self._sides) == 2:
+            self._both += 1
+            if self._both > self.at["between"]:
+                self._blocks = []
+            return
+        (side,) = self._sides
+        if self._blocks and self._blocks[-1][0] == side and not self._both:
+            self._blocks[-1][2] += 1
+        else:
+            short = bool(self._blocks) and self._blocks[-1][2] < self.at["steps"]
+            same = bool(self._blocks) and self._blocks[-1][0] == side
+            self._blocks = [*([] if short or same else self._blocks), [side, self._step, 1]]
+        self._both = 0
+        count = int(self.at["blocks"])
+        blocks = self._blocks[-count:]
+        if len(blocks) == count and blocks[-1][2] >= self.at["steps"] and self.first(self._segment):
+            names = [("good", "bad")[side] for side, _, _ in blocks]
+            yield self.finding(
+                blocks[0][1], f"Steps {blocks[0][1]} to {self._step} have answers of one side alone: "
+                f"{names[0]} ones for {blocks[0][2]} steps, {names[1]} ones for {blocks[1][2]}, then {names[2]} ones "
+                "again.", found=self._step, segment=self._segment, confidence=0.95,
+                evidence={"steps": blocks[0][2], "standing": True},
+            )  # fmt: skip
+
+
+class JudgedSummed(Rule):
+    """The losses of a batch's judged answers are added up.
+
+    Before the first step the policy is its reference: rewards of good and of bad answers are 0, and each answer's loss
+    1 − σ(0), which is a half. The loss of the first row is half as large as the configuration's number of examples in a
+    batch, four at least, to a ten thousandth, and the graph of the loss has a sum. Where the configuration says that
+    the loss is a sum, nothing is said.
+
+    What to do: `losses.mean()`.
+    """
+
+    name, family, kind, severity = "judged_summed", "rl", "exploding", "warning"
+    proves = "training"
+    needs = ("chosen_reward", "loss", "=model/loss_adds", "config")
+    about = "The losses of a batch's judged answers are added up."
+    thresholds: ClassVar = {"least": (4.0, "examples of a batch; ours"), "near": (1e-4, "of the batch's size; ours")}
+    causes = ("loss summed: over the answers of a batch",)
+    remedies = ("take the mean over the answers: `losses.mean()`",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        (chosen, rejected), loss = rewards_of(history), history.role("loss")
+        adds = history.channel("model/loss_adds")
+        if self._done or chosen is None or rejected is None or loss is None or adds is None or loss.end < _LATER:
+            return
+        self._done = True
+        rows = [one.rows(0, 1) for one in (loss, chosen, rejected)]
+        places = {(int(one.step[0]), int(one.segment[0])) for one in rows}
+        size, value = numeric_setting(history, *BATCH), float(rows[0].value[0])
+        zero = all(abs(one.value[0]) <= _ROUNDING for one in rows[1:])
+        seen = known(adds, int(rows[0].step[0]) + 1, int(loss.rows(0, _LATER).time[-1]), int(rows[0].segment[0]))
+        summed = size >= self.at["least"] and abs(2 * value / size - 1) <= self.at["near"]
+        if len(places) == 1 and zero and summed and seen == 1 and not summed_by_choice(history):
+            yield self.finding(
+                int(rows[0].step[0]), f"At rewards of 0 the loss is {value:.5g}, {size:.0f} times a half, and a batch "
+                f"has {size:.0f} examples: it is summed.", found=int(loss.rows(0, _LATER).step[-1]),
+                segment=int(rows[0].segment[0]), confidence=0.95, evidence={"times": size, "standing": True},
+            )  # fmt: skip
+
+
+_ROUNDING, _LATER = 1e-6, 8  # of a reward; rows behind which it is said
+
+RULES = (SidesInTurn, JudgedSummed)

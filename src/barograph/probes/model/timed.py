@@ -1,0 +1,94 @@
+"""What a model that is given a time with each row is given at the least and the greatest times: mean and deviation.
+
+In:   inputs of passes, those of the training and those of evaluations.
+Out:  figures for the `model` record, computed on the device from some numbers; nothing waits.
+
+A model of denoising is given examples with more or less noise. At one end of the times its inputs are nearly the
+examples, at the other nearly the noise: what is prepared in another way shows there whole, and hardly in all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.noising import some
+from barograph.probes.model.parameters import mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FIGURES = tuple(f"{end}_{what}" for end in ("early", "late") for what in ("mean", "std", "time"))
+"""Of the quarters of the rows with the least and the greatest time: mean and deviation of the inputs, mean time."""
+_ROWS, _PASSES = 16, 3  # rows of a pass, at least; passes of an evaluation, at most
+
+
+class TimedInputs:
+    """Looks at inputs of the training, and at those of an evaluation's first passes."""
+
+    def __init__(self) -> None:
+        self._training: Tensor | None = None
+        self._evaluated: list[Tensor] = []
+        self._place: tuple[int, int] | None = None  # of inputs and times, in the training
+
+    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
+        """The inputs of a pass. due: this step of the training is looked at."""
+        if (trains and not due) or (not trains and (self._place is None or len(self._evaluated) >= _PASSES)):
+            return
+        place = _places(tensors)
+        if trains:
+            self._place = place
+        if place is None or place != self._place:
+            return
+        found = figures(tensors[place[0]], tensors[place[1]])
+        if trains:
+            self._training = found
+        else:
+            self._evaluated.append(found)
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        import torch
+
+        if self._training is not None:
+            current.put("timed", FIGURES, self._training)
+        if self._evaluated:  # samples are drawn with one time for all rows, which says nothing
+            current.put("timed_evaluated", FIGURES, torch.stack(self._evaluated).nanmedian(0).values)
+        self._training, self._evaluated = None, []
+
+
+def _places(tensors: Sequence[Tensor]) -> tuple[int, int] | None:
+    """Which inputs are the first of floating point numbers, of several a row, and the first one of a number a row."""
+    first = next((at for at, one in enumerate(tensors) if one.is_floating_point()), None)
+    if first is None or tensors[first].dim() < 2 or len(tensors[first]) < _ROWS or mesh_of(tensors[first]):
+        return None
+    rows = len(tensors[first])
+    alone = (at for at, one in enumerate(tensors) if at != first and one.dim() and one.numel() == len(one) == rows)
+    time = next(alone, None)
+    return None if time is None or tensors[first].numel() == rows else (first, time)
+
+
+def figures(given: Tensor, time: Tensor) -> Tensor:
+    """`FIGURES`; NaN where all rows have one time."""
+    import torch
+
+    rows = some(given.detach()).float()
+    times = time.detach().reshape(-1)[: len(rows)].float()
+    order, quarter = times.argsort(), len(rows) // 4
+    found = []
+    for part in (order[:quarter], order[-quarter:]):
+        values = rows.index_select(0, part)
+        found += [values.mean(), values.std(), times.index_select(0, part).mean()]
+    return torch.where(times.amax() > times.amin(), torch.stack(found), math.nan)
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What is recorded of a step, when it has arrived."""
+    found: dict[str, float] = {}
+    for family, prefix in (("timed", "input_"), ("timed_evaluated", "eval_input_")):
+        names, values = numbers.get(family, ((), ((),)))
+        found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
+    return {name: value for name, value in found.items() if math.isfinite(value)}

@@ -1,0 +1,72 @@
+"""A preference's margin is 0 before the first step, whatever it is called; where it is not, the reference is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.rl.begins import MarginBegins
+
+ROWS = 120
+STEP = np.arange(ROWS)
+GRAPH = {"preference_averaged": 0.0, "loss_terms": 2.0, "dropout": 0.0, "other_same_input": 1.0,
+         "half_parameters": 0.0, "half_output": 0.0}  # fmt: skip
+
+
+def judge(
+    margin: float, loss: float, apart: float, pieces: tuple[int, ...] = (), name: str = "slogan/margin",
+    config: dict[str, Any] | None = None, rewards: dict[str, tuple[float, int]] | None = None, **graph: float,
+) -> list[Finding]:  # fmt: skip
+    columns = {name: (STEP, margin + 0.02 * STEP), "fit/loss": (STEP, loss - 0.004 * STEP),
+               "model/other_apart": (STEP[2:], apart + 1e-4 * STEP[2:])}  # fmt: skip
+    columns |= {f"model/{one}": (STEP[:1], np.array([value])) for one, value in (GRAPH | graph).items()}
+    columns |= {one: (STEP[at::20], level + 0 * STEP[at::20]) for one, (level, at) in (rewards or {}).items()}
+    return found([MarginBegins()], columns, pieces, config=config or {"beta": 0.2}, finished=True)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(ROWS)), tuple(range(0, ROWS, 7))])
+@pytest.mark.parametrize("name", ["slogan/margin", "margins", "train/reward_margin", "pref/margin_mean"])
+def test_a_first_margin_of_one_network_is_zero(name: str, pieces: tuple[int, ...]) -> None:
+    (one,) = judge(0.33, 0.6917, 0.0, pieces, name)
+    assert one.step == 0 and one.severity == "warning" and "two ways" in one.causes[0]
+    assert not judge(0.0, 0.693147, 0.0, pieces, name)
+    assert not judge(0.33, 0.693147, 0.0, pieces, name)  # a margin of another make: the loss is that of no margin
+    assert not judge(4.2, 0.8, 0.0, pieces, name, config={"sft_weight": 0.1})
+    assert not judge(-3.2, 0.8, 0.0, pieces, name)  # a mean of logistic losses is no less than that of the mean
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(ROWS)), tuple(range(0, ROWS, 7))])
+@pytest.mark.parametrize(
+    ("margin", "reward", "at", "config", "told"),
+    [
+        (0.23, 1.7, 19, {}, True),
+        (0.23, -1.7, 19, {}, True),
+        (0.23, 0.3, 19, {}, False),
+        (1.2, 1.7, 19, {}, False),  # what an earlier stage has learnt
+        (0.23, 1.7, 99, {}, False),
+        (0.23, 1.7, 19, {"iteration": 2}, False),
+    ],
+)
+def test_another_network_gives_large_rewards_and_a_small_margin(
+    margin: float, reward: float, at: int, config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    said = judge(margin, 0.61, 0.27, pieces, config=config, rewards={"prefs/chosen_reward": (reward, at)})
+    assert [one.causes[0][:28] for one in said] == ["reference is another network"] * told
+
+
+@pytest.mark.parametrize("graph", [{"dropout": 0.1}, {"half_output": 1.0}, {"half_parameters": 8.0},
+                                   {"loss_terms": 3.0}, {"other_same_input": 0.0}])  # fmt: skip
+def test_noise_other_terms_and_other_examples_say_nothing(graph: dict[str, float]) -> None:
+    assert not judge(0.33, 0.6917, 0.0, **graph)
+
+
+def test_rewards_of_both_sides_are_left_to_the_rule_that_reads_them() -> None:
+    both = {"train/good_reward": (1.5, 0), "train/bad_reward": (1.2, 0)}
+    assert not judge(0.33, 0.6917, 0.0, rewards=both)
+    later = {"held_prefs/good_reward": (1.5, 20), "held_prefs/bad_reward": (1.2, 20)}
+    for pieces in ((), tuple(range(ROWS))):
+        assert len(judge(0.33, 0.6917, 0.0, pieces, rewards=later)) == 1

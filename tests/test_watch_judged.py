@@ -1,0 +1,88 @@
+"""Answers that are judged one by one: the watch sees which tokens a loss is of, whichever way each row is pushed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rule_curves
+from test_watch_examples import Reader, train
+
+from barograph.doctor.rules.data.padded import PaddingTargets
+from barograph.doctor.rules.data.targets import TargetShift
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+
+class Walker(nn.Module):
+    """A policy without attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.walk, self.head = nn.Embedding(61, 12), nn.GRU(12, 20, batch_first=True), nn.Linear(20, 61)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(self.walk(self.words(tokens))[0])
+
+
+def likelihood(output: Any, tokens: Any, mask: Any, own: bool) -> Any:
+    """Log probabilities of answers [rows]."""
+    if not own:
+        output, tokens, mask = output[:, :-1], tokens[:, 1:], mask[:, 1:]
+    return (output.log_softmax(-1).gather(2, tokens[..., None])[..., 0] * mask).sum(1)
+
+
+def by_entropy(output: Any, tokens: Any, mask: Any, own: bool) -> Any:
+    """The same by torch's cross-entropy."""
+    if not own:
+        output, tokens, mask = output[:, :-1], tokens[:, 1:], mask[:, 1:]
+    return -(functional.cross_entropy(output.transpose(1, 2), tokens, reduction="none") * mask).sum(1)
+
+
+LOSSES = {
+    "judged one by one": lambda logs, sign: (1 - (0.1 * sign * (logs - logs.detach() + 0.3)).sigmoid()).mean(),
+    "odds": lambda logs, sign: functional.softplus(-0.2 * sign * (logs / 20)).mean(),
+    "advantages": lambda logs, sign: (
+        -torch.minimum((logs - logs.detach()).exp() * sign, (logs - logs.detach()).exp().clamp(0.8, 1.2) * sign).mean()
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ["none", "own place", "padding"])
+@pytest.mark.parametrize(("kind", "policy", "says"), [
+    ("judged one by one", Reader, likelihood), ("odds", Walker, by_entropy), ("advantages", Walker, likelihood),
+])  # fmt: skip
+def test_tokens_of_judged_answers_are_known(tmp_path: Path, kind: str, policy: Any, says: Any, fault: str) -> None:
+    generator = torch.Generator().manual_seed(5)
+
+    def batch(step: int) -> tuple[Any, Any]:
+        rows = torch.randint(1, 40, (9, 18), generator=generator)
+        ends = torch.randint(9, 16, (9, 1), generator=generator)
+        rows = rows.masked_fill(torch.arange(18)[None] >= ends, 0)
+        mask = (torch.arange(18)[None] >= 5) & ((torch.arange(18)[None] < ends) | (fault == "padding"))
+        sign = torch.where(torch.rand(9, generator=generator) < 0.5, 1.0, -1.0)
+        sign[:2] = torch.tensor([1.0, -1.0])
+        return rows, (rows, mask, sign)
+
+    def loss_of(output: Any, target: Any) -> Any:
+        rows, mask, sign = target
+        return LOSSES[kind](says(output, rows, mask.float(), fault == "own place"), sign)
+
+    found = train(tmp_path, policy(), batch, steps=40, loss_of=loss_of)
+    assert (found.get("target_shift") == "warning") == (fault == "own place")
+    assert (found.get("padding_targets") == "warning") == (fault == "padding")
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 60, 7))])
+def test_judged_answers_are_said_once_beside_others(pieces: tuple[int, ...]) -> None:
+    step = np.arange(60)
+    both = {"model/padding_targets": (step, 0.0 * step), "model/judged_padding": (step, 0.2 + 0.0 * step),
+            "model/judged_shift": (step, 0.0 * step), "model/target_shift": (step, 1 + 0.0 * step)}  # fmt: skip
+    found = rule_curves.found([PaddingTargets(), TargetShift()], both, pieces)
+    assert sorted(one.rule for one in found) == ["padding_targets", "target_shift"]
+    few = both | {"model/judged_padding": (step[:4], 0.2 + 0.0 * step[:4]), "model/judged_shift": (step, step % 2)}
+    assert not rule_curves.found([PaddingTargets(), TargetShift()], few, pieces)

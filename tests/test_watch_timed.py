@@ -1,0 +1,102 @@
+"""Inputs of a model of denoising at the least and the greatest times, in its training and in evaluations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+import barograph
+from barograph.doctor import diagnose
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.data.timed import EvaluationTimed
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from barograph.probes.model import timed  # noqa: E402
+
+ROWS = 200
+LOOKS, EVALUATIONS = np.arange(0, ROWS, 10), np.arange(20, ROWS, 20)
+
+
+def test_quarters_are_those_of_the_least_and_the_greatest_times() -> None:
+    time = torch.tensor([3, 1, 2, 0] * 6)
+    given = time[:, None].float() + torch.linspace(-1, 1, 9)
+    early, _, first, late, deviation, last = timed.figures(given, time).tolist()
+    assert (early, first, late, last) == pytest.approx((0, 0, 3, 3), abs=1e-6)
+    assert deviation == pytest.approx(float(given[time == 3].std()), rel=1e-4)
+    assert timed.figures(given, torch.ones(24)).isnan().all()
+
+
+def judged(
+    pieces: tuple[int, ...] = (), mean: float = 0.3, scale: float = 0.45, whole: float = 0.2, time: float = 0.12,
+    config: dict[str, Any] | None = None, evaluations: int = 9,
+) -> list[Finding]:  # fmt: skip
+    """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean."""
+    dice, here = np.random.default_rng(3), EVALUATIONS[:evaluations]
+    ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
+            "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+    ours = {f"input_{name}": value for name, value in ends.items()}
+    theirs = {"mean": whole, "early_mean": mean, "early_std": scale, "early_time": time, "late_mean": 0.0,
+              "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+    columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}
+    columns |= {f"model/eval_input_{name}": (here, value + 0.0 * here) for name, value in theirs.items()}
+    return found([EvaluationTimed()], columns, pieces, config=config or {})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_examples_that_are_prepared_in_another_way_show_at_one_end_of_the_times(pieces: tuple[int, ...]) -> None:
+    (one,) = judged(pieces)
+    assert one.step == 80 and one.causes[0].startswith("inputs not normalised")  # eight looks come first
+    assert not judged(pieces, evaluations=5)
+    assert not judged(pieces, mean=-0.36, scale=0.8, whole=-0.02)  # one class stands at these times
+    assert not judged(pieces, whole=0.05) and not judged(pieces, mean=0.02) and not judged(pieces, scale=0.9)
+    assert not judged(pieces, time=0.4)  # other times than the training's
+    assert not judged(pieces, config={"eval_domain": "night"})
+
+
+class Denoiser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(25, 32), nn.SiLU(), nn.Linear(32, 24))
+
+    def forward(self, x: Any, t: Any) -> Any:
+        return self.net(torch.cat([x, t[:, None]], 1))
+
+
+@pytest.mark.parametrize("fault", ["none", "raw", "rand"])
+def test_an_evaluation_on_raw_examples_and_noise_that_is_even_are_found(tmp_path: Path, fault: str) -> None:
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = Denoiser()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False,
+                         git=False)  # fmt: skip
+    run.watch(model, optimizer)
+
+    def loss_of(examples: Any, noise: Any, t: Any) -> Any:
+        a, s = (1 - t)[:, None], t[:, None]
+        return (model(a * examples + s * noise, t) - (noise - examples)).square().mean()
+
+    for step in range(130):
+        examples = torch.randn(48, 24)
+        noise = torch.rand_like(examples) if fault == "rand" else torch.randn_like(examples)
+        loss = loss_of(examples, noise, torch.rand(48))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"fit/loss": loss.item()}, step=step)
+        if step % 20 == 19:
+            with torch.no_grad():
+                held = torch.randn(64, 24) * (0.3 if fault == "raw" else 1) + (0.6 if fault == "raw" else 0)
+                value = loss_of(held, torch.randn_like(held), (torch.arange(64) + 0.5) / 64)
+                model(torch.randn(64, 24), torch.full((64,), 0.9))  # a sample
+            run.log({"val/loss": value.item()}, step=step)
+    run.finish()
+    kinds = {one["rule"]: one["causes"] for one in diagnose(run)["findings"] if one["severity"] == "warning"}
+    assert set(kinds) == ({"evaluation_timed"} if fault != "none" else set())
+    assert fault != "rand" or kinds["evaluation_timed"][0].startswith("noise of the wrong distribution")

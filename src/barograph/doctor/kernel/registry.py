@@ -33,7 +33,7 @@ MODULES = (
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares", "data.prompts",
-    "evaluation.compared", "rl.crossed", "data.one_way",
+    "evaluation.compared", "rl.crossed", "data.one_way", "evaluation.own_weights",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

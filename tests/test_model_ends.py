@@ -354,3 +354,16 @@ def test_targets_that_are_padded_at_another_side_than_inputs_are_seen() -> None:
 def test_targets_padded_at_another_side_are_said_after_three_looks(values: list[float], step: int | None) -> None:
     columns = {"model/padded_apart": (LOOKS, np.array(values, float))}
     assert [one.step for one in findings([PaddedApart()], columns).values()] == ([] if step is None else [step])
+
+
+@pytest.mark.parametrize(("goes_on", "token"), [(True, END), (False, math.nan)])
+def test_a_full_stop_in_front_of_the_end_ends_no_text_where_it_stands_within_texts_too(
+    goes_on: bool, token: float
+) -> None:
+    tokens, alive = written(end=True), told(1, -1)
+    tokens[tokens == 9] = 8
+    tokens[torch.arange(6), LENGTHS[:, 0] - 2] = 9
+    tokens[:, 1] = 9
+    alive = alive if goes_on else alive & (PLACES != 1)  # what follows a turn's end is masked
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
+    assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)

@@ -26,6 +26,12 @@ def cosine(length: float, warm: int = 10, floor: float = 0.0) -> numpy.ndarray:
     return 3e-3 * numpy.where(warm > STEPS, (STEPS + 1) / (warm + 1), falls)
 
 
+def beneath(length: float, warm: int, begins: int = 0) -> numpy.ndarray:
+    """A cosine from a step on, of which a warm-up takes the first part."""
+    way = numpy.clip((STEPS - begins) / (length - begins), 0, 1)
+    return 3e-3 * numpy.minimum((STEPS + 1) / warm, 0.5 + 0.5 * numpy.cos(numpy.pi * way))
+
+
 def line(length: float) -> numpy.ndarray:
     return 1e-3 * numpy.clip(1 - STEPS / length, 0, 1)
 
@@ -38,6 +44,10 @@ def line(length: float) -> numpy.ndarray:
         (cosine(400, 0, 0.1), {"world_size": 2}, {}, True),
         (cosine(800), {"world_size": 4}, {}, True),
         (cosine(800), {}, {"gradient_accumulation_steps": 4}, True),
+        (beneath(800, 20), {}, {"gradient_accumulation_steps": 4}, True),
+        (beneath(400, 30), {"world_size": 2}, {}, True),
+        (beneath(200, 20), {"world_size": 2}, {}, False),
+        (beneath(400, 20, -60), {"world_size": 2}, {}, False),  # it began long before
         (cosine(400).round(8), {"world_size": 2}, {}, True),  # logged in few digits
         (line(800), {"world_size": 4}, {}, True),
         (cosine(200), {"world_size": 2}, {}, False),

@@ -195,3 +195,20 @@ def test_one_order_in_which_the_loss_jumps_is_of_sorted_data(
 def test_streams_whose_state_is_carried_on_are_read_in_their_order(carried: float, count: int) -> None:
     columns = looked(fixed(6)) | {"model/state_carried": (np.arange(2, 14), np.full(12, carried))}
     assert len(findings([SameOrder()], columns)) == count
+
+
+@pytest.mark.parametrize("cuts", [(), (9, 100, 131)])
+def test_an_order_shows_where_hardly_an_example_is_as_it_was(cuts: tuple[int, ...]) -> None:
+    looks = np.array([*range(8), *(step + 31 * lap for lap in range(12) for step in (17, 24, 31))])
+
+    def kept(step: int) -> Any:
+        return 16 * (step % 30) + np.arange(16)
+
+    def drawn(step: int) -> Any:
+        return np.random.default_rng(step // 30).permutation(16 * 30)[16 * (step % 30) :][:16]
+
+    (found,) = findings([SameOrder()], looked(altered(kept, 20), looks), cuts=cuts).values()
+    assert found.evidence["steps"] == 30 and found.severity == "info"
+    assert not findings([SameOrder()], looked(altered(drawn, 20), looks), cuts=cuts)
+    fitting = looked(altered(lambda step: 16 * (step % 31) + np.arange(16), 20), looks)  # as often as looks come
+    assert all(one.evidence["steps"] % 31 == 0 for one in findings([SameOrder()], fitting, cuts=cuts).values())

@@ -26,6 +26,7 @@ from barograph.probes.model import (
     latents,
     margins,
     objective,
+    one_way,
     pairs,
     paths,
     policies,
@@ -87,7 +88,7 @@ def _all(root: Any) -> dict[str, float]:
         written_out.figures(root) | figures(root) | times_alone(root) | objective.figures(root) | criteria.figures(root)
     )
     found |= latents.figures(root) | pairs.figures(root) | added_up.weighed(root) | added_up.crossed(root)
-    found |= added_up.total_beside(root)
+    found |= added_up.total_beside(root) | one_way.figures(root)
     with contextlib.suppress(Exception):  # a node of another make says nothing
         found |= policies.figures(root)
     with contextlib.suppress(Exception):

@@ -45,6 +45,7 @@ from barograph.probes.model.others import OtherNetwork
 from barograph.probes.model.others import fields_of as other_fields
 from barograph.probes.model.outputs import OutputLook
 from barograph.probes.model.outside import fields_of as outside_fields
+from barograph.probes.model.own_loads import OwnLoads
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.parts import CalledParts, has_no_gradient, in_backward
 from barograph.probes.model.pass_modes import PassModes
@@ -129,6 +130,7 @@ class ModelState:
             after(self._inner, self._timed(self._ended), always_call=True),
         ]
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
+        self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
         self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._answers.of_copy)
         self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
@@ -405,6 +407,7 @@ class ModelState:
         if self._copies.gathered:
             self._passes["statistics_gathered"] = 1.0
         self._averaged.put(current)
+        current.figures |= self._own_loads.figures()
         self._growth.put(current, parameters)
         if self._table is not None:
             current.put("table_detached", ("",), self._table)
@@ -470,6 +473,7 @@ class ModelState:
         self._answers.close()
         self._output.inputs.close()
         self._averaged.close()
+        self._own_loads.close()
         self._growth.close()
         self._copies.close()
         self._dependence.close()

@@ -376,8 +376,10 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
 
 def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:
     """Whether all rows with padding end with one token, which is never a target, though the one in front of it is one:
-    of different tokens, and of rows with other numbers of targets. size: of each row's padding. last: where the row's
-    last token is."""
+    of different tokens, or of one that stands within texts as often, with a target behind it; and of rows with other
+    numbers of targets. size: of each row's padding. last: where the row's last token is."""
+    import torch
+
     padded = (size > 0) & (size < tokens.shape[1] - 3)
     ends, before = (tokens.gather(1, at)[:, 0] for at in (last, (last - 1).clamp_min(0)))
     end = ends.index_select(0, size.argmax().reshape(1))
@@ -387,7 +389,10 @@ def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> T
     count = alive.sum(1)
     many = count.masked_fill(~padded, 0).amax() > count.masked_fill(~padded, tokens.shape[1]).amin()
     all_of_it = ((ends == end) & told | ~padded).all() & (padded.sum() >= _ENDS)
-    return all_of_it & ~asked & many & (2 * same.amax() <= padded.sum())
+    front = before.index_select(0, same.argmax().reshape(1))
+    within = torch.arange(tokens.shape[1], device=tokens.device)[None] < last - 1
+    goes_on = ((tokens == front) & within & alive).sum() >= padded.sum()  # it ends no text
+    return all_of_it & ~asked & many & ((2 * same.amax() <= padded.sum()) | goes_on)
 
 
 def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:

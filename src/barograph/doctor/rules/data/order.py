@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -84,7 +84,9 @@ class SameOrder(WatchRule):
     multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
     in several batches. Of examples that are altered in one of few ways, as mirrored or not, some are as they were: in
     four looks three or more, three quarters of those that had come before, came together, and the number is eight at
-    least. The training has three batches of different examples or more. A batch that stays, and a
+    least. Of examples that are altered in many ways hardly one is as it was: there it is enough that in four looks or
+    more all that had come before came together, with a chance below one in ten thousand that the looks before are such
+    numbers of steps away. The training has three batches of different examples or more. A batch that stays, and a
     policy's, which is trained on several times, are other things; so are streams whose state is carried on
     (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
     a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
@@ -109,6 +111,7 @@ class SameOrder(WatchRule):
         "parts": (4.0, "looks in which a part of the batch came before; ours"),
         "apart": (8.0, "steps between two of these, at least; ours"),
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
+        "chance": (1e-4, "that the few examples that were seen before came such a number of steps before; ours"),
     }
     causes: ClassVar[tuple[str, ...]] = (
         "same order in each epoch: the sampler's epoch, or its seed, never changes",
@@ -119,6 +122,8 @@ class SameOrder(WatchRule):
     def begin(self) -> None:
         self.same: list[tuple[int, float]] = []  # step, and how many steps before
         self._in_part: list[tuple[int, float]] = []  # the same, where a part of the batch came before
+        self._few: list[tuple[int, float]] = []  # the same, of a row or two
+        self._scattered = False  # rows of one batch came before in several
         self._drawn = self._mixed = False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -149,6 +154,12 @@ class SameOrder(WatchRule):
         several = watched(history, "distinct_rows", place) >= self.at["batches"] * rows
         self._mixed = self._mixed or (again * rows >= _SOME + 1 and value * rows < 2)
         part = value < 1 and value * rows >= _SOME and value >= _TOGETHER * again and not self._mixed
+        self._scattered = self._scattered or value < again
+        if several and not self._scattered and rows >= self.at["rows"] and value < 1:
+            self._few.append((place[0], watched(history, "rows_again_after", place)))
+            if period := _of_few(self._few, history, place, self.at):
+                self.same = self._few
+                return period
         if self._drawn or not (value == 1 or part) or rows < self.at["rows"] or not several:
             return 0
         after, looks = watched(history, "rows_again_after", place), history.channel("model/example_rows")
@@ -163,6 +174,22 @@ class SameOrder(WatchRule):
             return 0
         self.same = found
         return period
+
+
+def _of_few(few: list[tuple[int, float]], history: RunHistory, place: Place, at: Mapping[str, float]) -> int:
+    """After how many steps the few examples come that are as they were, where that is no chance; else 0. few: steps
+    that were looked at, and how many steps before."""
+    looks, period = history.channel("model/example_rows"), math.gcd(*(int(after) for _, after in few))
+    if looks is None or len(few) < at["parts"] or period < at["apart"]:
+        return 0
+    if history.role("reward") is not None or max(after for _, after in few) > at["epochs"] * period:
+        return 0
+    rows = looks.rows()
+    steps, chance = rows.step[(rows.segment == place[2]) & (rows.time <= place[1])], 1.0
+    for step, _ in few:
+        before = step - steps[steps < step]
+        chance *= float((before % period == 0).mean()) if len(before) else 1.0
+    return period if chance <= at["chance"] else 0
 
 
 def jumps_of_loss(history: RunHistory, place: Place) -> int:

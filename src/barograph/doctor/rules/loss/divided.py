@@ -1,7 +1,7 @@
 """A loss that is divided once more than its mean, or by rows where it is a sum over targets.
 
 In:   with which weight an example's loss is in the whole, as the watch saw it; the losses of training and evaluation.
-Out:  findings of `LossDivided`, `DividedTwice`, `AddedWhole`.
+Out:  findings of `LossDivided`, `DividedTwice`, `AddedWhole`, `SummedGiven`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from barograph.core.configuration import ACCUMULATION
 from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.loss.given import side_by_side, until
+from barograph.doctor.rules.loss.given import GivenLosses, side_by_side, until
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -351,4 +352,80 @@ class AddedWhole(WatchRule):
         return terms == 1 and abs(self._ratios[0] - 1) <= self.at["first"]
 
 
-RULES = (LossDivided, DividedTwice, AddedWhole)
+class SummedGiven(Rule):
+    """The loss that is differentiated is the logged one times the number of a pass's targets: a sum, logged as a mean.
+
+    Over a step what the backward passes were called with (`model/loss_given`) is n times the logged loss, or n times
+    the number of passes, within 0.2%, in three looks in a row, and n is the number of targets of a pass
+    (`model/targets`), 8 or more. So it is where a sum is divided by the number of micro-batches, or of nothing, and
+    what is logged by that of targets. Where the gradient of the output shows a weight (`model/loss_weight`), it must be
+    the same, within 2%; where that is n itself, `loss_weight` says it. Gradients that are divided by n before the step,
+    as clipping shows them, are well. A warning where the size of the gradient counts: clipping leaves a tenth of it or
+    less in each look, or steps follow it, as SGD's do. Else it is an info finding, and so it is where the configuration
+    says that the loss is a sum (`reduction: sum`).
+
+    What to do: divide what is differentiated as what is logged, by the number of targets.
+    """
+
+    name, family, kind, severity = "summed_given", "loss", "exploding", "warning"
+    proves = "training"
+    needs = ("=model/loss_given", "=model/targets", "loss")
+    least = 3
+    about = "The loss that is differentiated is a sum over targets, and logged as a mean."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (0.002, "of the number; ours"),
+        "weight": (0.02, "of the number, of a gradient in half precision; ours"),
+        "targets": (8.0, "ours"),
+        "clipped": (0.1, "of the gradient, that clipping leaves at most; ours"),
+    }
+    remedies = ("divide by the number of targets before `backward()`, or use `reduction='mean'`",)
+
+    def reset(self) -> None:
+        self._given, self._row = GivenLosses(), list[Place]()
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for one in self._given.new(history):
+            place, times = one.place, one.times
+            if scaled_loss(history, place[1]):
+                times /= known(history.channel("model/loss_scale"), *place)
+            count = watched(history, "targets", place)
+            if not self._is_sum(history, times, count, one.passes, place):
+                self._row = []
+                continue
+            self._row = [*(self._row if self._row and self._row[0][2] == place[2] else []), place]
+            if len(self._row) < self.at["looks"] or not self.first(place[2]):
+                continue
+            counts = came_by(history.channel("model/rate_sum"), place[1]) or self._clips(history, place)
+            serious = counts and not summed_by_choice(history)
+            yield self.finding(
+                self._row[0][0], f"What is differentiated is {times:.4g} times the loss that is logged, and a pass has "
+                f"{count:.0f} targets: it is summed over them.", found=place[0], segment=place[2],
+                severity="warning" if serious else "info", confidence=0.9 if serious else 0.6,
+                causes=[f"loss summed: over {count:.0f} targets, not averaged"],
+                evidence={"times": rounded(times), "standing": True},
+            )  # fmt: skip
+
+    def _is_sum(self, history: RunHistory, times: float, count: float, passes: float, place: Place) -> bool:
+        """Whether the losses of a step are so many times what is logged, and nothing divides their gradients again."""
+
+        def is_it(number: float, whole: float, off: float = self.at["same"]) -> bool:
+            return whole > 0 and abs(number / whole - 1) < off
+
+        weight, clipped = (watched(history, name, place) for name in ("loss_weight", "clip_coefficient"))
+        wholes = [count, count * passes] if passes >= 1 else []
+        number = next((whole for whole in wholes if is_it(times, whole)), 0.0)
+        if not (count >= self.at["targets"] and number) or is_it(clipped, 1 / number, self.at["weight"]):
+            return False
+        return weight != weight or (
+            is_it(weight * passes, number, self.at["weight"]) and not is_it(weight, count, self.at["same"])
+        )
+
+    def _clips(self, history: RunHistory, place: Place) -> bool:
+        """Whether clipping leaves hardly anything of the gradient, in each look."""
+        clipped = history.channel("model/clip_coefficient")
+        shares = until(clipped, place)[1] if clipped is not None else ()
+        return len(shares) > 0 and bool(max(shares) <= self.at["clipped"])
+
+
+RULES = (LossDivided, DividedTwice, AddedWhole, SummedGiven)

@@ -53,12 +53,12 @@ class ScheduleBeyond(Rule):
     """The run is over as planned, and its schedule of the learning rate is made for as many times its steps as there
     are ranks, or micro-batches in a step.
 
-    Behind its peak the rate falls along a cosine, or along a line down to 0, to a thousandth of the peak in each of
-    sixteen rows; twelve rows and half of the planned steps are behind the peak. A curve that is known so far ends
-    where it ends: at k times the planned steps (within a thirtieth), and the run at a fifth of the peak or more. k is
-    the number of ranks, or of micro-batches in a step, as configured. A line that is half done at the end is one that
-    may be meant so, and takes three of them or more. Schedules of torch that say their length are looked at by
-    `schedule_count`.
+    Behind its peak the rate falls along a cosine, which begins there, or at the run's first step beneath a warm-up, or
+    along a line down to 0, to a thousandth of the peak in each of sixteen rows; twelve rows and half of the planned
+    steps are behind the peak. A curve that is known so far ends where it ends: at k times the planned steps (within a
+    thirtieth), and the run at a fifth of the peak or more. k is the number of ranks, or of micro-batches in a step, as
+    configured. A line that is half done at the end is one that may be meant so, and takes three of them or more.
+    Schedules of torch that say their length are looked at by `schedule_count`.
 
     What to do: give the schedule the number of steps that the optimizer makes: those of one rank, of whole batches.
     """
@@ -92,7 +92,7 @@ class ScheduleBeyond(Rule):
         falls = bool((numpy.diff(values) < 0).all()) and values[-1] >= self.at["high"]
         if not even or not falls or steps[-1] - steps[0] < self.at["share"] * planned:
             return
-        end, line = _end_of_cosine(steps, values), False
+        end, line = _end_of_cosine(steps, values, int(rows.step[0])), False
         if not end > 0:
             end, line = _end_of_line(steps, values), True
         for times, what in ((ranks, "ranks"), (parts, "micro-batches in a step")):
@@ -107,9 +107,10 @@ class ScheduleBeyond(Rule):
                 )  # fmt: skip
 
 
-def _end_of_cosine(steps: Any, values: Any) -> float:
+def _end_of_cosine(steps: Any, values: Any, first: int) -> float:
     """The step at which a falling half wave is at its lowest, that these rates are the beginning of; NaN of another
-    curve, and where it begins elsewhere than at its top."""
+    curve, and where it begins elsewhere than at its top: at the first of these rates, or at the run's first step, from
+    which it may count beneath a warm-up."""
     apart = max(1, (len(values) - 1) // (_POINTS - 1))
     y = values[::apart]
     bends, middle = y[:-2] + y[2:], y[1:-1]
@@ -124,7 +125,10 @@ def _end_of_cosine(steps: Any, values: Any) -> float:
     (level, ahead, beside), *_ = numpy.linalg.lstsq(waves, y, rcond=None)
     size, phase = math.hypot(ahead, beside), math.atan2(-beside, ahead)
     fits = numpy.abs(waves @ [level, ahead, beside] - y).max() <= _OFF
-    if not fits or abs(phase) > 2 * turn / apart or level - size < -_OFF * 20:
+    row = turn / apart
+    before = (steps[0] - first) / (steps[1] - steps[0])  # rows
+    begins = abs(phase) <= 2 * row or abs(phase - before * row) <= 2 * row
+    if not fits or not begins or level - size < -_OFF * 20:
         return math.nan
     return float(steps[0] + (math.pi - phase) / turn * apart * (steps[1] - steps[0]))
 

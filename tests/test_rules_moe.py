@@ -8,15 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
+from barograph.doctor.rules.moe import dead, moe
+from barograph.doctor.rules.moe.dead import DeadExperts
 from barograph.doctor.rules.moe.moe import (
-    RULES,
-    DeadExperts,
     DroppedTokens,
     ExpertUtilization,
     LoadImbalance,
     RouterEntropy,
     RouterLosses,
 )
+
+RULES = (*moe.RULES, *dead.RULES)
 
 
 def at(values: object, every: int = 10) -> tuple:

@@ -23,7 +23,7 @@ MODULES = (
     "rl.reference", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.adapters", "activations.weights", "activations.activations",
     "activations.forward",
-    "activations.dependence", "activations.paths", "activations.scores", "moe.moe", "optimizer.schedule",
+    "activations.dependence", "activations.paths", "activations.scores", "moe.moe", "moe.dead", "optimizer.schedule",
     "optimizer.accounts", "optimizer.decay", "optimizer.settings", "optimizer.steps", "optimizer.around",
     "optimizer.annealing", "optimizer.scheduled", "speed.speed", "memory.memory", "memory.graphs",
     "machine.machine", "ranks.ranks", "run.logging", "run.ending", "run.time", "loss.outlook", "loss.below_zero",
@@ -36,7 +36,7 @@ MODULES = (
     "loss.weighed", "ranks.shares", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "data.timed",
     "data.template",
-    "data.one_way", "evaluation.own_weights",
+    "data.one_way", "evaluation.own_weights", "evaluation.with_gradients",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

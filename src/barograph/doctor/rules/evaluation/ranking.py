@@ -87,9 +87,9 @@ class RankingByHeart(WatchRule):
     """The training's examples are in order, and the evaluation's are as a guess orders them.
 
     Two areas under a curve are logged, one of the training and one of other data, as boosting programs print them.
-    Five rows in a row the training's is 0.95 or more and the other one 0.6 or less (a half is a guess's), which is no
-    more than 0.02 above the first of these rows. An area of 0.6 may be all that the inputs tell: what lies between the
-    two is learnt by heart anyway.
+    Five rows in a row the training's is 0.95 or more and the other one 0.6 or less (a half is a guess's), and has not
+    risen by more than 0.02 since the first of these rows. An area of 0.6 may be all that the inputs tell: what lies
+    between the two is learnt by heart anyway.
 
     What to do: fewer leaves, more examples a leaf, fewer rounds; compare both data sets' inputs and labels.
     """

@@ -152,9 +152,9 @@ class MissingClasses(WatchRule):
     nothing. A warning where that are two or more, and a third of all (not where the evaluation's loss is that of
     the training: an output that is wider than its task, such as a vocabulary of which some are answers), or where
     the evaluation has them, as it seems: its loss is half as large again as the training's at that step, and rises (not
-    where the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where the
-    training logs a number of its task, stage or the like, or the configuration has a curriculum: others may have these
-    classes. Where the training has
+    where the same few examples, fewer than five hundred, were seen again and again); else an info finding, and where
+    the training logs a number of its task, stage or the like, or the configuration has a curriculum: others may have
+    these classes. Where the training has
     learnt, the evaluation's accuracy can but lose the share of these classes. Below half of the rest the evaluation
     has little else than them (also where the training has learnt less, and the evaluation, which gets worse, has less
     than half of a guess's); where it is the first class or the last one, and the accuracy that of a guess, all are off

@@ -125,8 +125,8 @@ class NothingHolds(Rule):
             yield self.finding(
                 int(seen.step[0]), f"None of {len(seen)} evaluations is better than a guess among {width:.0f} pairs "
                 f"({math.log(width):.4g}): {low:.4g} at best, with {100 * high:.2g}% of them right at most; the "
-                f"training loss is {now:.4g}, where a guess has {math.log(ours):.4g}.", found=place[0], segment=place[2],
-                confidence=0.85, causes=[_SEEN, _PAIRS] if few else [_PAIRS, _SEEN],
+                f"training loss is {now:.4g}, where a guess has {math.log(ours):.4g}.",
+                found=place[0], segment=place[2], confidence=0.85, causes=[_SEEN, _PAIRS] if few else [_PAIRS, _SEEN],
                 kind="overfit" if few else self.kind,
                 evidence={"guess": rounded(math.log(width)), "best": rounded(low), "accuracy": rounded(high)},
             )  # fmt: skip

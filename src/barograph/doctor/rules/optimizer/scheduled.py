@@ -275,7 +275,8 @@ class PlateauMode(WatchRule):
 
     The watch reads what `ReduceLROnPlateau` holds for the best so far, and its mode. With the mode "max" that is the
     highest of three evaluation losses or more, while one is lower by 1%; with "min", the lowest of three accuracies or
-    more, while one is higher. Two are enough where it was stepped twice. Each evaluation that gets better counts as one without progress, and the rate falls.
+    more, while one is higher. Two are enough where it was stepped twice. Each evaluation that gets better counts as one
+    without progress, and the rate falls.
 
     What to do: `ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy.
     """

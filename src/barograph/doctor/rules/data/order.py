@@ -177,7 +177,7 @@ class SameOrder(WatchRule):
 
 
 def _of_few(few: list[tuple[int, float]], history: RunHistory, place: Place, at: Mapping[str, float]) -> int:
-    """After how many steps the few examples come that are as they were, where that is no chance; else 0. few: steps
+    """After how many steps the few examples come that are as they were, where chance is ruled out; else 0. few: steps
     that were looked at, and how many steps before."""
     looks, period = history.channel("model/example_rows"), math.gcd(*(int(after) for _, after in few))
     if looks is None or len(few) < at["parts"] or period < at["apart"]:

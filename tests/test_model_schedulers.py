@@ -212,6 +212,15 @@ def test_a_plateau_scheduler_of_the_wrong_mode_is_proved_by_what_it_takes_for_th
     assert ("plateau_mode" in warned(columns, rows)) is told
 
 
+@pytest.mark.parametrize(("steps", "told"), [([1.0, 2.0], True), ([20.0, 40.0], False)])
+def test_two_evaluations_are_enough_where_a_plateau_scheduler_was_given_both(steps: list[float], told: bool) -> None:
+    at, values = np.array([20, 40]), np.array([0.7, 0.5])
+    kept = {"best": np.full(2, 0.7), "highest": np.ones(2), "steps": np.array(steps), "patience": np.zeros(2)}
+    columns = {"loss": every(np.linspace(2.0, 1.0, ROWS)), "val_loss": (at, values)}
+    columns |= {f"model/plateau_{name}": (at + 1, numbers) for name, numbers in kept.items()}
+    assert ("plateau_mode" in warned(columns, ROWS)) is told
+
+
 @pytest.mark.parametrize(
     ("mark", "pace", "epochs", "warns"),
     [(8.0, 1.0, 9, True), (8.0, 0.05, 9, False), (60.0, 1.0, 9, False), (12.0, 1.0, 9, False), (8.0, 1.0, 60, False)],

@@ -260,6 +260,31 @@ def test_blocks_of_batches_that_are_alike_need_no_second_epoch(
 
 
 @pytest.mark.parametrize(
+    ("blocks", "rise", "config", "says"),
+    [
+        (3.0, 1.7, {}, True),
+        (2.0, 1.7, {}, False),
+        (3.0, 1.2, {}, False),
+        (3.0, 1.0, {}, False),  # the loss does not know of them
+        (3.0, 1.7, {"curriculum": True}, False),
+    ],
+)
+def test_three_blocks_of_a_text_that_may_be_read_on_need_a_loss_that_jumps(
+    blocks: float, rise: float, config: dict[str, Any], says: bool
+) -> None:
+    names = {"wording_blocks": blocks, "wording_beyond": 0.9, "wording_batches": 16.0, "example_rows": 8.0}
+    columns: dict[str, Any] = {
+        f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in (names | STREAM).items()
+    }
+    steps = np.arange(int(LOOKS[-1]) + 8)
+    part = len(steps) // 5
+    columns["train/loss"] = steps, 2.0 + 2.0 * (rise - 1) * (1 - (steps % part) / part) * (steps >= part)
+    for cuts in ((), (3, 25, 41)):
+        found = findings([SortedExamples()], columns, cuts=cuts, facts={"config": config})
+        assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
+
+
+@pytest.mark.parametrize(
     ("near", "passes", "width", "says"),
     [
         (0.5, 1.0, 10.0, True),

@@ -36,7 +36,7 @@ def test_a_first_margin_of_one_network_is_zero(name: str, pieces: tuple[int, ...
     assert not judge(0.0, 0.693147, 0.0, pieces, name)
     assert not judge(0.33, 0.693147, 0.0, pieces, name)  # a margin of another make: the loss is that of no margin
     assert not judge(4.2, 0.8, 0.0, pieces, name, config={"sft_weight": 0.1})
-    assert not judge(-3.2, 0.8, 0.0, pieces, name)  # a mean of logistic losses is no less than that of the mean
+    assert not judge(-3.2, 0.8, 0.0, pieces, name)  # a mean of logistic losses is at least that of the mean
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(ROWS)), tuple(range(0, ROWS, 7))])

@@ -65,3 +65,31 @@ def test_a_loss_that_stays_a_guess_among_the_watched_classes_warns(classes: int,
     }  # fmt: skip
     said = found([NotLearning()], columns)
     assert any(one.severity != "info" and "among 6" in one.message for one in said) is warns
+
+
+PAIRED = np.concatenate([np.linspace(4.5, 3.4, 40), np.linspace(3.3, 3.0, 200)]) + NOISE
+
+
+@pytest.mark.parametrize(
+    ("loss", "best", "right", "said"),
+    [
+        (PAIRED, 3.67, 0.025, True),
+        (PAIRED, 3.4, 0.025, False),  # better than a guess among forty
+        (PAIRED, 3.67, 0.2, False),  # right more often, at a low temperature
+        (np.maximum(PAIRED, 3.4), 3.67, 0.025, False),  # nothing is learnt at all
+    ],
+)
+@pytest.mark.parametrize("watched", [True, False])
+def test_pairs_of_which_nothing_holds_for_others_are_found(
+    loss: np.ndarray, best: float, right: float, said: bool, watched: bool
+) -> None:
+    at = AT[::2]
+    columns = {
+        "train/loss": (STEPS, loss), "val/loss": (at, np.linspace(3.72, best, len(at))),
+        "model/loss_pairs": (np.zeros(1, int), np.full(1, 32.0)),
+    } | ({
+        "model/compared_width": (at, np.full(len(at), 40.0)), "model/compared_own": (at, np.full(len(at), right)),
+    } if watched else {})  # fmt: skip
+    findings = found([NothingHolds()], columns)
+    assert bool(findings) is (said and watched)
+    assert all(one.causes[0].startswith("labels shuffled") for one in findings)

@@ -49,3 +49,9 @@ def test_losses_of_policies_and_what_goes_on_from_another_run_are_left_out() -> 
     assert not look(4.7, **{"train/reward": (AT, AT / 300)})
     columns = {"train/loss": (AT, FALLS, np.where(AT < 20, 1, 2)), "eval/loss": (EVERY, 4.7 + 0 * EVERY, 2 + 0 * EVERY)}
     assert not found([rule() for rule in RULES], columns)
+
+
+@pytest.mark.parametrize(("width", "told"), [(140.0, False), (48.0, True)])
+def test_a_choice_among_a_catalogue_has_other_levels_than_one_among_a_batch_s_pairs(width: float, told: bool) -> None:
+    pairs = {"model/loss_pairs": (AT[:1], np.array([48.0])), "model/compared_width": (EVERY + 1, width + 0.0 * EVERY)}
+    assert bool(look(4.7, **pairs)) == told

@@ -1,4 +1,4 @@
-"""Weights that are loaded into a model, and are its own: what was kept of them is no copy.
+"""Weights that are loaded into a model, and are its own: what was kept of them was not copied.
 
 In:   the dictionaries that a model's `load_state_dict` is called with.
 Out:  a figure for the `model` record; no tensor is read.

@@ -85,8 +85,10 @@ class SortedExamples(SameOrder):
     And in the first epoch, or in a training that has no other: batches come in blocks (`model/apart_blocks`,
     `model/wording_blocks`), four or more, as one source has been read, and the next one begins; four fifths of the
     variance of the batches' means are more than the variance of their rows explains, in sixteen batches or more of
-    sixteen examples or more. What is learnt online, in the order of time, in stages or of a replay buffer by the
-    configuration, or by rewards, is another thing, as are texts that may be one that is read on.
+    sixteen examples or more. Three blocks, of eight examples or more in a batch, are enough where the loss jumps three
+    times besides, by three tenths and for four rows; of a text that may be one that is read on, too. What is learnt
+    online, in the order of time, in stages or of a replay buffer by the configuration, or by rewards, is another thing,
+    as are other texts that may be one that is read on.
 
     What to do: shuffle, in each epoch anew.
     """
@@ -115,6 +117,8 @@ class SortedExamples(SameOrder):
         "near": (0.8, "of the squared distance of any two such batches, of those that follow each other; ours"),
         "rows_of": (8.0, "examples of such a batch; ours"),
         "blocks": (4.0, "blocks of batches that are alike, one behind the other; ours"),
+        "jumping": (3.0, "of these, where the loss jumps, too; ours"),
+        "jump": (1.3, "times what the loss was before, for four rows, there; ours"),
         "surely": (0.8, "of the variance of their means, that their rows do not explain; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
@@ -135,12 +139,16 @@ class SortedExamples(SameOrder):
 
     def _of_blocks(self, figures: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many blocks of batches that are alike have come one behind the other. figures: of which rows."""
-        if value < self.at["blocks"] or self._mixed or self._drawn:
+        jumps = value >= self.at["jumping"] and jumps_of_loss(history, place, self.at["jump"]) > 0
+        if not (jumps or value >= self.at["blocks"]) or self._mixed or self._drawn:
             return
         rows = watched(history, "example_rows", place)
         beyond, batches = (watched(history, f"{figures}_{name}", place) for name in ("beyond", "batches"))
         enough = beyond >= self.at["surely"] and batches >= self.at["noisy"] and rows >= self.at["pairs"]
-        read_on = figures == "wording" and _reads_on(history, rows, place)
+        enough = enough or (jumps and beyond >= self.at["surely"] and batches >= self.at["noisy"] and (
+            rows >= self.at["rows_of"]
+        ))  # fmt: skip
+        read_on = figures == "wording" and _reads_on(history, rows, place) and not jumps
         if enough and not read_on and not _in_time(history, place) and self.first(place[2]):
             yield self.finding(
                 place[0], f"Batches come in {value:.0f} blocks or more, in each of which they are alike: "

@@ -177,7 +177,7 @@ class SameOrder(WatchRule):
 
 
 def _of_few(few: list[tuple[int, float]], history: RunHistory, place: Place, at: Mapping[str, float]) -> int:
-    """After how many steps the few examples come that are as they were, where that is no chance; else 0. few: steps
+    """After how many steps the few examples come that are as they were, where chance is ruled out; else 0. few: steps
     that were looked at, and how many steps before."""
     looks, period = history.channel("model/example_rows"), math.gcd(*(int(after) for _, after in few))
     if looks is None or len(few) < at["parts"] or period < at["apart"]:
@@ -192,14 +192,15 @@ def _of_few(few: list[tuple[int, float]], history: RunHistory, place: Place, at:
     return period if chance <= at["chance"] else 0
 
 
-def jumps_of_loss(history: RunHistory, place: Place) -> int:
-    """How often the loss jumped, and stayed there for some rows; 0 of fewer than make a sign."""
+def jumps_of_loss(history: RunHistory, place: Place, by: float = _JUMP) -> int:
+    """How often the loss jumped, and stayed there for some rows; 0 of fewer than make a sign. by: how many times what
+    it was before."""
     loss = between(history.role("loss"), 0, place[0] + 1, place[2])
     if len(loss) < 4 * _STAYS or not (loss > 0).all():
         return 0
     rows = numpy.lib.stride_tricks.sliding_window_view(loss, _STAYS)
     usual, least = numpy.median(rows[:-_STAYS], axis=1), rows[_STAYS:].min(1)
-    high = least > _JUMP * usual
+    high = least > by * usual
     rates = between(history.role("lr"), 0, place[0] + 1, place[2])
     if len(rates) == len(loss):  # begun anew, it raises the loss by itself
         rose = rates[1:] > _JUMP * rates[:-1]

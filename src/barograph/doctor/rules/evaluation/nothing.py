@@ -38,12 +38,17 @@ class NothingHolds(Rule):
     alone: inputs and labels don't belong together, or the evaluation's do not; or its examples are a few hundred,
     which it knows by heart.
 
+    Of a loss that matches the pairs of a batch (`model/loss_pairs`) four evaluations are enough, none of which is below
+    a guess's loss among its own pairs (`model/compared_width`) by a fiftieth, or has more right answers than a guess
+    (`model/compared_own`) by more than 0.03, while the last third of the training's losses is a twentieth below a
+    guess's: what is learnt is which pair is which, and nothing of what makes them one.
+
     What to do: print ten examples of each set with their labels, as they go into the model.
     """
 
     name, family, kind, severity = "nothing_holds", "eval", "not_learning", "warning"
-    needs = ("loss", "eval_loss", "eval_accuracy", "=model/output_width")
-    least = 6
+    needs = ("loss", "eval_loss", "eval_accuracy|=model/compared_own", "=model/output_width|=model/loss_pairs")
+    least = 4
     about = "No evaluation of a classifier is better than the first."
     thresholds: ClassVar = {
         "evaluations": (6.0, "ours"),
@@ -53,6 +58,9 @@ class NothingHolds(Rule):
         "most": (0.7, "an accuracy; ours"),
         "blank": (0.15, "of the training's first loss, below it the first evaluation's; ours"),
         "fitted": (0.1, "of the training's first loss, by which it fell; ours"),
+        "matched": (4.0, "evaluations, of pairs; ours"),
+        "guess": (0.02, "of a guess's loss, by which none of these is below it; ours"),
+        "learnt": (0.05, "of a guess's loss, by which the training's is below it; ours"),
     }
     causes = (
         "labels shuffled: inputs and labels don't belong together",
@@ -62,6 +70,7 @@ class NothingHolds(Rule):
     remedies = ("print ten examples of the training and of the evaluation with their labels, as the model gets them",)
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._of_pairs(history)
         loss, evaluation, accuracy = (history.role(name) for name in ("loss", "eval_loss", "eval_accuracy"))
         if not history.facts.get("finished") or loss is None or evaluation is None or accuracy is None or loss.start:
             return
@@ -94,5 +103,34 @@ class NothingHolds(Rule):
                 evidence={"first": rounded(first), "best": rounded(low), "accuracy": rounded(high)},
             )  # fmt: skip
 
+    def _of_pairs(self, history: RunHistory) -> Iterator[Finding]:
+        """Of a loss that matches the pairs of a batch."""
+        loss, evaluation, own = history.role("loss"), history.role("eval_loss"), history.channel("model/compared_own")
+        if not history.facts.get("finished") or loss is None or evaluation is None or own is None or loss.start:
+            return
+        rows, seen = loss.rows(), evaluation.rows()
+        if not len(rows) or len(seen) < self.at["matched"] or len({*rows.segment, *seen.segment}) > 1:
+            return
+        place = int(seen.step[-1]), int(seen.time[-1]), int(seen.segment[-1])
+        shares = between(own, 0, place[0] + 1, place[2])
+        ours, width = (known(history.channel(f"model/{name}"), *place) for name in ("loss_pairs", "compared_width"))
+        if not (ours > 1 and width > 1) or len(shares) < len(seen) - 1 or of_other_kind(history, evaluation, *place):
+            return
+        long = seen.step[-1] - seen.step[0] >= self.at["steps"]
+        low, high, part = float(seen.value.min()), float(shares.max()), rows.value[-max(1, len(rows) // _THIRD) :]
+        guessed = low >= (1 - self.at["guess"]) * math.log(width) and high <= 1 / width + self.at["apart"]
+        now = float(numpy.median(part))
+        if long and guessed and now <= (1 - self.at["learnt"]) * math.log(ours) and self.first():
+            few = few_examples(history, place)
+            yield self.finding(
+                int(seen.step[0]), f"None of {len(seen)} evaluations is better than a guess among {width:.0f} pairs "
+                f"({math.log(width):.4g}): {low:.4g} at best, with {100 * high:.2g}% of them right at most; the "
+                f"training loss is {now:.4g}, where a guess has {math.log(ours):.4g}.",
+                found=place[0], segment=place[2], confidence=0.85, causes=[_SEEN, _PAIRS] if few else [_PAIRS, _SEEN],
+                kind="overfit" if few else self.kind,
+                evidence={"guess": rounded(math.log(width)), "best": rounded(low), "accuracy": rounded(high)},
+            )  # fmt: skip
 
+
+_PAIRS = "labels shuffled: the two sides of the training's pairs don't belong together"
 RULES = (NothingHolds,)

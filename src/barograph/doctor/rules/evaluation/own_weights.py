@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OwnWeights(WatchRule):
-    """A model is given its own weights: what was kept as an average, or to be put back, is no copy.
+    """A model is given its own weights: what was kept as an average, or to be put back, was not copied.
 
     `load_state_dict` was called in the midst of the training with a dictionary in which each trained weight is the very
     tensor of the model, three times or more, at different steps, and there were passes without gradients. To load these
@@ -42,7 +42,7 @@ class OwnWeights(WatchRule):
         if self.lasts(evaluated, place, self.at["loads"]):
             yield self.finding(
                 self._row[0][0], f"`load_state_dict` was given the model's own weights {value:.0f} times: what was "
-                "kept is no copy of them, and to load it changes nothing.", found=place[0], segment=place[2],
+                "kept was not copied, and to load it changes nothing.", found=place[0], segment=place[2],
                 confidence=0.9, evidence={"loads": value, "standing": True},
             )  # fmt: skip
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
@@ -24,7 +25,8 @@ class EvaluationUntrained(Walker):
     than a seventh of the way that the training loss has. Eight such evaluations, behind the last four of which the
     training loss is 0.7 of its first row or less. A model that knows something of its data is better in the evaluation,
     too, or worse than at the beginning where it is too sure of what it has learnt by heart. Losses of players and
-    policies are left out, and so is a run that goes on from another.
+    policies are left out, and so is a run that goes on from another, or one that chooses among a batch's pairs in the
+    training and among another number in evaluations, as a catalogue: their levels are not to be compared.
 
     What to do: check that what is evaluated has the trained weights: compare a few of them.
     """
@@ -62,7 +64,7 @@ class EvaluationUntrained(Walker):
         first = self._first
         near = abs(point.value - first) <= self.at["near"] * first and first > 0
         there = first - point.value > self.at["way"] * max(first - point.train, 0.0) + 0.02 * first
-        if not near or there or is_game(history, loss):
+        if not near or there or is_game(history, loss) or _chooses_among_others(history, channel, point):
             self._away = True
             return
         self._count += 1
@@ -75,6 +77,16 @@ class EvaluationUntrained(Walker):
                 causes=[*asked_average(history), *self.causes],
                 evidence={"evaluation": rounded(point.value), "train": rounded(point.train), "first": rounded(first)},
             )  # fmt: skip
+
+
+def _chooses_among_others(history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
+    """Whether the watch saw that evaluations choose among another number of answers than the training's pairs."""
+    time = int(channel.rows(point.row, point.row + 1).time[0])
+    pairs, width = (
+        known(history.channel(f"model/{name}"), point.step, time, point.segment)
+        for name in ("loss_pairs", "compared_width")
+    )
+    return pairs > 1 and width > 1 and pairs != width
 
 
 RULES = (EvaluationUntrained,)

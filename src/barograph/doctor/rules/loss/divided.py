@@ -407,7 +407,7 @@ class SummedGiven(Rule):
             )  # fmt: skip
 
     def _is_sum(self, history: RunHistory, times: float, count: float, passes: float, place: Place) -> bool:
-        """Whether the losses of a step are so many times what is logged, and nothing divides their gradients again."""
+        """Whether the losses of a step are that number times the logged one, and nothing divides their gradients."""
 
         def is_it(number: float, whole: float, off: float = self.at["same"]) -> bool:
             return whole > 0 and abs(number / whole - 1) < off

@@ -275,7 +275,8 @@ class PlateauMode(WatchRule):
 
     The watch reads what `ReduceLROnPlateau` holds for the best so far, and its mode. With the mode "max" that is the
     highest of three evaluation losses or more, while one is lower by 1%; with "min", the lowest of three accuracies or
-    more, while one is higher. Each evaluation that gets better counts as one without progress, and the rate falls.
+    more, while one is higher. Two are enough where it was stepped twice. Each evaluation that gets better counts as one
+    without progress, and the rate falls.
 
     What to do: `ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy.
     """
@@ -284,7 +285,11 @@ class PlateauMode(WatchRule):
     series = "model/plateau_best"
     needs = ("=model/plateau_best", "eval_loss|eval_accuracy")
     about = "A scheduler that waits for a plateau takes the worst evaluation for the best."
-    thresholds: ClassVar = {"evaluations": (3.0, "ours"), "better": (0.01, "of the loss or accuracy; ours")}
+    thresholds: ClassVar = {
+        "evaluations": (3.0, "ours"),
+        "given": (2.0, "evaluations, as often as it was stepped; ours"),
+        "better": (0.01, "of the loss or accuracy; ours"),
+    }
     causes = ("learning rate too low: it is lowered when the evaluation gets better, by a scheduler of the wrong mode",)
     remedies = ('`ReduceLROnPlateau(optimizer, mode="min")` of a loss, `mode="max"` of an accuracy',)
 
@@ -292,7 +297,8 @@ class PlateauMode(WatchRule):
         highest = known(history.channel("model/plateau_highest"), *place)
         role = "eval_loss" if highest == 1 else "eval_accuracy" if highest == 0 else ""
         seen = _known(history.role(role) if role else None, place)
-        if len(seen) < self.at["evaluations"]:
+        given = known(history.channel("model/plateau_steps"), *place) == len(seen)  # each of them, and nothing else
+        if len(seen) < self.at["given" if given else "evaluations"]:
             return
         seen = seen if highest == 1 else -seen
         worst = value if highest == 1 else -value

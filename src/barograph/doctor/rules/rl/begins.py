@@ -38,7 +38,7 @@ class MarginBegins(Rule):
     `reference_apart` reads. The loss is logistic, of differences of log probabilities, without dropout and in single
     precision or more, and a second network of the policy's make is asked about the same examples. If both are one
     network, each margin is 0 and the loss ln 2. In the first row the margin is a fiftieth or more in size, the loss is
-    a thousandth away from ln 2, and it is no less than that of the mean margin, as a mean of logistic losses is.
+    a thousandth away from ln 2, and at least that of the mean margin, as a mean of logistic losses is.
 
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
     Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is

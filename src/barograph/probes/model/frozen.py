@@ -141,7 +141,7 @@ def frozen_figures(
     if behind_trained and norms:
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
-    _put_drawn(current, model, named, whole, places)
+    _put_drawn(current, model, named, whole, places, adapters)
 
 
 def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
@@ -163,13 +163,15 @@ def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
 
 
 def _put_drawn(
-    current: ModelRound, model: Any, named: list[tuple[str, Any]], whole: dict[str, Any], places: list[int]
-) -> None:
+    current: ModelRound, model: Any, named: list[tuple[str, Any]], whole: dict[str, Any], places: list[int],
+    adapters: Adapters,
+) -> None:  # fmt: skip
     """Frozen layers that are as torch draws them. whole: the parts of the model; places: of what is trained."""
     import torch
 
     # a trained layer comes before, and not only positions or a token beside the layers
     layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
+    layers |= {id(named[place][1]) for place in places if adapters.has(*named[place])}  # beside the layer they are for
     first = next((place for place in places if id(named[place][1]) in layers), len(named))
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}

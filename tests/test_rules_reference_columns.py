@@ -48,6 +48,34 @@ def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
     assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("begins", "margin", "change", "config", "told"),
+    [
+        (26.27, -0.007, {}, {}, True),
+        (26.27, -0.007, {"model/preference_compared": 1.0}, {}, False),  # hinges, or no reference
+        (26.27, -0.007, {"model/dropout": 0.1}, {}, False),
+        (26.27, -0.007, {"model/other_apart": 0.0}, {}, False),
+        (26.27, -0.007, {}, {"beta": None}, False),
+        (26.27, -0.007, {}, {"beta": 1.0}, False),  # of another kind
+        (26.27, 0.0, {}, {}, False),
+        (25.0, 0.0, {}, {}, False),
+        (25.0, -0.007, {}, {}, False),
+    ],
+)
+def test_squares_of_a_preference_with_a_reference_made_beforehand_begin_at_those_of_half_the_inverse_of_beta(
+    begins: float, margin: float, change: dict[str, float], config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    level = {name: value for name, value in LEVEL.items() if name != "model/preference_averaged"}
+    figures = level | {"model/preference_compared": 2.0} | change
+    columns = {name: (STEP[:1], np.array([value])) for name, value in figures.items()} | {
+        "train/loss": (STEP, np.r_[begins, 24 - 0.1 * STEP[1:]]),
+        "rewards/margins": (STEP, np.r_[margin, 0.01 * STEP[1:]]),
+    }
+    found = findings_of([ReferenceColumns()], columns, pieces, config={"beta": 0.1} | config)
+    assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
 def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None:
     columns = {name: (6 + STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})

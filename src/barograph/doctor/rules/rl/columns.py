@@ -11,9 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
+from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -31,6 +33,10 @@ class ReferenceColumns(WatchRule):
     margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
     named reference model in the configuration, and where the run begins later.
 
+    IPO's loss, the square of a difference less 1 / 2β, begins at (1 / 2β)², whatever is averaged: it is compared with
+    that, where its graph shows that numbers of a reference are subtracted, the configuration has β, and the margin that
+    is logged at the first step is not 0.
+
     A launch that goes on with such a training does not begin at ln 2: where its first row is, to a millionth, and the
     mean of the last eight rows before it was a tenth below, all margins are 0 again, as where the reference is made
     anew from the policy that was loaded, whether its numbers are kept or a network is asked for them; or the policy was
@@ -42,13 +48,14 @@ class ReferenceColumns(WatchRule):
 
     name, family, kind, severity = "reference_columns", "rl", "config", "warning"
     proves = "training"
-    needs = ("=model/preference_averaged", "loss")
+    needs = ("=model/preference_averaged|=model/preference_compared", "loss")
     least = 32
     about = "Log probabilities of a reference that were made beforehand are not the policy's."
     thresholds: ClassVar = {
         "rows": (32.0, "of the loss: the watch's records come behind its rows; ours"),
         "steps": (5.0, "from the beginning, at most; ours"),
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
+        "margin": (0.001, "of the first row of IPO, in size, that is not 0; ours"),
         "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
         "again": (1e-6, "of ln 2, that the first loss of a later launch is away from it, at most; ours"),
         "learnt": (0.1, "of ln 2, that the loss was below it before; ours"),
@@ -66,7 +73,8 @@ class ReferenceColumns(WatchRule):
     )
 
     def channel(self, history: RunHistory) -> Channel | None:
-        return history.role("loss") if history.channel("model/preference_averaged") is not None else None
+        seen = any(history.channel(f"model/preference_{name}") is not None for name in ("averaged", "compared"))
+        return history.role("loss") if seen else None
 
     def begin(self) -> None:
         self._count, self._first = 0, (0, math.nan)
@@ -75,20 +83,36 @@ class ReferenceColumns(WatchRule):
         self._count += 1
         if self._count == 1:
             self._first = place[0], value
-            yield from self._anew(history, value, place)
+            if history.channel("model/preference_averaged") is not None:
+                yield from self._anew(history, value, place)
         step, first = self._first
         if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
             return
-        off = abs(first / math.log(2) - 1)
+        level = self._of_squares(history, place, step)
+        squares = level != 0
+        level = level if squares else math.log(2)
+        off = abs(first / level - 1)
         if not self.at["off"] <= off < self.at["far"] or not self._is_plain(history, place):
             return
         if self.first(place[2]):
             yield self.finding(
-                step, f"The first loss is {first:.4g}, where a policy that begins as its reference has ln 2, "
-                f"{math.log(2):.4g}: the reference's log probabilities, made beforehand, are not the policy's.",
+                step, f"The first loss is {first:.4g}, where a policy that begins as its reference has "
+                f"{'(1 / 2β)²' if squares else 'ln 2'}, {level:.4g}: the reference's log probabilities, made "
+                "beforehand, are not the policy's.",
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
             )  # fmt: skip
+
+    def _of_squares(self, history: RunHistory, place: Place, step: int) -> float:
+        """Where IPO's loss begins, of a policy that is its reference, where the margin of the first step says that it
+        is not; 0 of other losses, NaN where that is not known."""
+        if history.channel("model/preference_compared") is None:
+            return 0.0
+        margins, beta = margins_of(history), numeric_setting(history, *BETA)
+        first = margins.rows(0, 1) if margins is not None and margins.end and not margins.start else None
+        here = first is not None and int(first.step[0]) == step <= 1 and abs(first.value[0]) >= self.at["margin"]
+        known = here and beta > 0 and watched(history, "preference_compared", place) == _REFERRED
+        return 1 / (4 * beta * beta) if known else math.nan
 
     def _anew(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """A later launch, whose margins are all 0 again."""
@@ -120,7 +144,8 @@ class ReferenceColumns(WatchRule):
             OWN_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
             for name, value in history.options.found.items()
         )
-        alone = averaged >= 0 and terms <= self.at["terms"] and dropout == 0 and not rounds
+        preferred = averaged >= 0 or watched(history, "preference_compared", place) == _REFERRED
+        alone = preferred and terms <= self.at["terms"] and dropout == 0 and not rounds
         return alone and not (margin or has_no_reference(history) or goes_on(history))
 
 
@@ -128,6 +153,7 @@ _ANEW = (
     "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
     "checkpoint not loaded: the policy began anew",
 )
+_REFERRED = 2  # squares of differences from which those of a reference are subtracted
 _SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
 
 RULES = (ReferenceColumns,)

@@ -224,7 +224,7 @@ def _prefers(history: RunHistory, place: Place) -> bool:
     """Whether the loss is logistic, of differences, or compares log probabilities of answers by squares or hinges, as
     its graph says, and the other network is asked about the very examples that are trained on."""
     return (
-        (watched(history, "loss_ranks", place) >= 0 or watched(history, "preference_compared", place) == 1)
+        (watched(history, "loss_ranks", place) >= 0 or watched(history, "preference_compared", place) >= 1)
         and watched(history, "other_same_input", place) == 1
         and history.role("reward") is None
     )
@@ -340,14 +340,14 @@ class PreferenceBeta(WatchRule):
 
     def channel(self, history: RunHistory) -> Channel | None:
         margins = margins_of(history)
-        return margins if numeric_setting(history, *_BETA) > 0 else None
+        return margins if numeric_setting(history, *BETA) > 0 else None
 
     def begin(self) -> None:
         self._values: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._values.append(value)
-        count, beta = len(self._values), numeric_setting(history, *_BETA)
+        count, beta = len(self._values), numeric_setting(history, *BETA)
         if count == _EARLY[1] and beta >= self.at["beta"] and abs(self._values[0]) < _NONE:
             level = float(numpy.median(self._values[_EARLY[0] :]))
             if level >= self.at["large"] and self.first(place[2]):
@@ -403,7 +403,7 @@ class PreferenceAveraged(WatchRule):
         seen = history.channel("model/preference_averaged")
         return (
             history.role("loss")
-            if seen is not None and not numeric_setting(history, *_BETA) >= self.at["beta"]
+            if seen is not None and not numeric_setting(history, *BETA) >= self.at["beta"]
             else None
         )
 
@@ -429,7 +429,7 @@ class PreferenceAveraged(WatchRule):
     def _means_sums(self, history: RunHistory) -> bool:
         """Whether the configuration has a β as for sums, and says nothing of averages."""
         words = (f"{name}={value}".lower() for name, value in history.options.found.items() if value not in _NOTHING)
-        return numeric_setting(history, *_BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
+        return numeric_setting(history, *BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
 
 
 _NOTHING = (None, False, 0, "")
@@ -487,7 +487,7 @@ _FREE = re.compile(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
 _LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment")
 _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
-_BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
+BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 OWN_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout

@@ -126,7 +126,7 @@ def frozen_figures(
     if products := zero_products(model, ours):
         home = products[0].device
         current.put("zero_products", ("",), torch.stack([one.to(home) for one in products]).sum().reshape(1))
-    if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
+    if len(trained) == 1 and is_vector_of_layer(model, trained[0]):
         current.figures["lone_vector"] = 1.0
     if len(trained) > 1 and (some := _some_norms(model, ours)):
         current.figures["lone_norms"] = float(some)
@@ -223,7 +223,7 @@ def _some(item: Any) -> Any:
     return line[:: max(1, len(line) // _OF_EACH)].float()
 
 
-def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
+def is_vector_of_layer(model: Any, parameter: Any) -> bool:
     """Whether it is the bias of a layer whose matrix is frozen, or the gains or the bias of a normalisation."""
     for module in model.modules():
         if any(item is parameter for item in module._parameters.values()):

@@ -103,3 +103,26 @@ def test_a_reference_that_is_made_anew_behind_a_resume_is_told(
     columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     found = findings_of([ReferenceColumns()], columns | {"train/loss": (steps, loss, segments)}, pieces, config=config)
     assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("before", "begins", "at", "config", "told"),
+    [
+        (0.3, 0.0, 0, {}, True),
+        (0.3, 1e-3, 0, {}, False),
+        (1e-4, 0.0, 0, {}, False),  # nothing was learnt that could be lost
+        (0.3, 0.0, -40, {}, False),  # it begins anew
+        (0.3, 0.0, 0, {"iteration": 2}, False),  # another round
+    ],
+)
+def test_a_reference_that_is_made_anew_is_told_by_margins_where_they_are_compared_by_squares(
+    before: float, begins: float, at: int, config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    margins = np.where(STEP < 40, before, 0.01 * (STEP - 40.0))
+    margins[0], margins[40] = 0.0, begins
+    steps, segments = np.where(STEP < 40, STEP, STEP + at), np.where(STEP < 40, 1, 2)
+    columns: dict[str, Any] = {"model/preference_compared": (STEP[:1], np.ones(1))}
+    columns |= {"train/loss": (steps, 25 - margins, segments), "rewards/margins": (steps, margins, segments)}
+    found = findings_of([ReferenceColumns()], columns, pieces, config=config)
+    assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told

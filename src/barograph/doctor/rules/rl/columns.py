@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
@@ -40,7 +40,9 @@ class ReferenceColumns(WatchRule):
     A launch that goes on with such a training does not begin at ln 2: where its first row is, to a millionth, and the
     mean of the last eight rows before it was a tenth below, all margins are 0 again, as where the reference is made
     anew from the policy that was loaded, whether its numbers are kept or a network is asked for them; or the policy was
-    not loaded. Another round of an iteration begins so, and is left alone where the configuration says so.
+    not loaded. Of squares and hinges it takes the margin that is logged there: 0, to a millionth of the mean of the
+    last eight rows before it. Another round of an iteration begins so, and is left alone where the configuration says
+    so.
 
     What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
     calls; look them up by the row's own key; the first loss has to be 0.6931.
@@ -85,6 +87,8 @@ class ReferenceColumns(WatchRule):
             self._first = place[0], value
             if history.channel("model/preference_averaged") is not None:
                 yield from self._anew(history, value, place)
+        elif self._count == _COMPLETE and history.channel("model/preference_compared") is not None:
+            yield from self._margins_anew(history, place)
         step, first = self._first
         if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
             return
@@ -122,10 +126,28 @@ class ReferenceColumns(WatchRule):
         rows = loss.rows()
         before = rows.value[(rows.segment < place[2]) & (rows.step < place[0])][-count:]
         learnt = len(before) == count and float(before.mean()) <= (1 - self.at["learnt"]) * math.log(2)
-        if learnt and not (has_no_reference(history) or goes_on(history)) and self.first(place[2], "anew"):
+        if learnt:
+            yield from self._say_anew(history, place, place[0], f"a loss of ln 2; it was {before.mean():.4g}", before)
+
+    def _margins_anew(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """The same by the margin of a later launch's first row, which is complete by now."""
+        margins, count, step = margins_of(history), int(self.at["before"]), self._first[0]
+        rows = margins.rows() if margins is not None and margins.end else None
+        if rows is None or step <= self.at["steps"]:
+            return
+        here = rows.value[(rows.segment == place[2]) & (rows.step == step)]
+        before = rows.value[(rows.segment < place[2]) & (rows.step < step)][-count:]
+        usual = float(before.mean()) if len(before) == count else 0.0
+        if len(here) and abs(here[0]) <= self.at["again"] * usual and usual >= self.at["margin"]:
+            yield from self._say_anew(history, place, step, f"a margin of 0; it was {usual:.4g}", before)
+
+    def _say_anew(
+        self, history: RunHistory, place: Place, step: int, what: str, before: Any
+    ) -> Iterator[Finding]:  # fmt: skip
+        if not (has_no_reference(history) or goes_on(history)) and self.first(place[2], "anew"):
             yield self.finding(
-                place[0], f"The launch goes on at step {place[0]} at a loss of ln 2; it was {before.mean():.4g} "
-                "before: all margins are 0 again, as the reference is the policy that was loaded.",
+                step, f"The launch goes on at step {step} at {what} before: all margins are 0 again, as the reference "
+                "is the policy that was loaded.",
                 found=place[0], segment=place[2], confidence=0.9, key="anew",
                 evidence={"before": rounded(before.mean())}, causes=list(_ANEW),
                 remedies=["keep the reference's log probabilities, or its weights, in the checkpoint, or make them "
@@ -153,6 +175,7 @@ _ANEW = (
     "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
     "checkpoint not loaded: the policy began anew",
 )
+_COMPLETE = 2  # rows of a launch, behind which its first one is complete
 _REFERRED = 2  # squares of differences from which those of a reference are subtracted
 _SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
 

@@ -76,6 +76,19 @@ def test_squares_of_a_preference_with_a_reference_made_beforehand_begin_at_those
     assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
 
 
+@pytest.mark.parametrize(
+    ("came", "same", "told"), [(21, None, True), (4, None, False), (21, 1.0, False), (21, 0.0, True)]
+)
+def test_a_network_that_evaluations_alone_ask_is_no_reference_of_the_training(
+    came: int, same: float | None, told: bool
+) -> None:
+    columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns |= {"train/loss": (STEP, np.r_[0.7086, 0.69 - 1e-3 * STEP[1:]])}
+    columns |= {"model/other_apart": (STEP[came:], 0.2 + 1e-3 * STEP[came:])}
+    columns |= {} if same is None else {"model/other_same_input": (STEP[came:], same + 0.0 * STEP[came:])}
+    assert bool(findings_of([ReferenceColumns()], columns)) == told
+
+
 def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None:
     columns = {name: (6 + STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})

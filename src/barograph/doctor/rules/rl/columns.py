@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.cursor import came_by, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
@@ -26,7 +26,8 @@ class ReferenceColumns(WatchRule):
     """A preference with a reference that no network is asked for does not begin at ln 2.
 
     The graph of the loss is a logistic one of differences of log probabilities, from which numbers without gradient are
-    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen. The
+    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen, or
+    not in the first eight steps, and never with the examples that are trained on. The
     reference is the policy before its first step, so that all margins are 0 then and the loss is ln 2. Where the first
     row is three thousandths of ln 2 or more away from that, and less than half of it, the numbers are of other rows, of
     another mean or sum, of a model in training mode, or of another one. Nothing is said of a policy with dropout, whose
@@ -90,7 +91,7 @@ class ReferenceColumns(WatchRule):
         elif self._count == _COMPLETE and history.channel("model/preference_compared") is not None:
             yield from self._margins_anew(history, place)
         step, first = self._first
-        if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
+        if self._count != self.at["rows"] or step > self.at["steps"] or self._is_asked(history, place):
             return
         level = self._of_squares(history, place, step)
         squares = level != 0
@@ -106,6 +107,15 @@ class ReferenceColumns(WatchRule):
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
             )  # fmt: skip
+
+    def _is_asked(self, history: RunHistory, place: Place) -> bool:
+        """Whether a second network is asked in the training: one that comes later, and never for the examples that are
+        trained on, is asked in evaluations alone."""
+        other = history.channel("model/other_apart")
+        if other is None or not came_by(other, place[1]):
+            return False
+        early = other.start > 0 or other.rows(0, 1).step[0] <= _EVALUATED_FROM
+        return bool(early) or watched(history, "other_same_input", place) == 1
 
     def _of_squares(self, history: RunHistory, place: Place, step: int) -> float:
         """Where IPO's loss begins, of a policy that is its reference, where the margin of the first step says that it
@@ -175,6 +185,7 @@ _ANEW = (
     "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
     "checkpoint not loaded: the policy began anew",
 )
+_EVALUATED_FROM = 8  # steps, behind which an evaluation may have been the first that asked a network
 _COMPLETE = 2  # rows of a launch, behind which its first one is complete
 _REFERRED = 2  # squares of differences from which those of a reference are subtracted
 _SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits

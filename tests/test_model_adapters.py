@@ -345,6 +345,19 @@ def test_a_copy_that_follows_what_is_trained_is_not_frozen_as_drawn(follows: boo
     assert min(1.0, seen.get("frozen_as_drawn", 0.0)) == own
 
 
+@pytest.mark.parametrize(("trains", "drawn"), [([], 1.0), (["1.weight", "1.bias"], 0.0)])
+def test_a_head_that_is_frozen_as_drawn_behind_adapters_beside_their_layer_is_counted(
+    trains: list[str], drawn: float
+) -> None:
+    torch.manual_seed(3)
+    around = nn.Module()
+    around.base = nn.Linear(WIDTH, WIDTH)
+    nn.init.normal_(around.base.weight)
+    around.lora_A, around.lora_B = nn.Parameter(torch.randn(RANK, WIDTH)), nn.Parameter(torch.zeros(WIDTH, RANK))
+    model = nn.Sequential(around, nn.Linear(WIDTH, 8))
+    assert frozen_of(model, ["0.lora_A", "0.lora_B", *trains]).get("frozen_as_drawn", 0.0) == drawn
+
+
 class Scaled(nn.Module):
     """An adapter whose product is multiplied in one way or another."""
 

@@ -132,6 +132,26 @@ def test_averages_that_are_meant_and_those_of_scores_are_no_log_probabilities_th
     assert [of(loss, "preference_averaged") for loss in (without_reference, rewards)] == [{}, {}]
 
 
+@pytest.mark.parametrize("reduced", [lambda tokens: tokens.sum(-1), lambda tokens: tokens.mean(-1)])
+def test_answers_that_squares_or_hinges_compare_are_seen(reduced: Callable[[Tensor], Tensor]) -> None:
+    def answer() -> Tensor:
+        return reduced(log_probabilities())
+
+    theirs, name = torch.randn(4), "preference_compared"
+    apart = (answer() - theirs) - (answer() - theirs.flip(0))
+    beside = (lambda one, other: one - other - theirs[:2])(*answer().chunk(2))
+    written = ((apart - 5) ** 2).mean(), (0.5 * (beside - 5).square()).sum() / 4, torch.relu(1 - 0.1 * apart).mean()
+    assert [of(loss, name) for loss in written] == [{name: 2}, {name: 2}, {name: 1}]
+    assert of(functional.mse_loss(apart, torch.full((4,), 5.0)), name) == {name: 2}
+    assert of((answer() - answer() - 5).square().mean(), name) == {name: 1}  # without a reference
+    scores = (torch.randn(4, 5, 3) @ weight[:3, :1]).squeeze(-1).mean(-1)
+    others = (
+        -functional.logsigmoid(apart).mean(), (answer() - theirs).square().mean(), ((scores - scores * 2) ** 2).mean(),
+        ((apart - 5) ** 2).mean() - answer().mean(), ((answer() + answer() - theirs) ** 2).mean(),
+    )  # fmt: skip
+    assert [of(loss, name) for loss in others] == [{}] * 5
+
+
 def test_squares_that_are_added_up_are_counted() -> None:
     output, names = weight * 1.0, ("squares_added", "squares_of_batch")
     of_batch = {"squares_added": ROWS * WIDE, "squares_of_batch": 1}

@@ -466,7 +466,7 @@ def test_a_probe_of_what_was_trained_before_informs_and_a_part_of_a_new_model_is
     assert one.severity == severity
 
 
-@pytest.mark.parametrize("more", [{"unheld_by_block": numpy.ones(40)},
+@pytest.mark.parametrize("more", [{"unheld_by_block": numpy.ones(40)}, {"held_vectors": 2 * numpy.ones(40)},
                                   {"trained_elements": numpy.array([10.0] + [900.0] * 39)}])  # fmt: skip
 def test_what_is_thawed_for_no_optimizer_is_no_probe(more: dict) -> None:
     figures = {"unchanged": 29.0, "unheld": 29.0, "unheld_trained": 1.0, "trained_parameters": 31.0}

@@ -48,6 +48,47 @@ def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
     assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("begins", "margin", "change", "config", "told"),
+    [
+        (26.27, -0.007, {}, {}, True),
+        (26.27, -0.007, {"model/preference_compared": 1.0}, {}, False),  # hinges, or no reference
+        (26.27, -0.007, {"model/dropout": 0.1}, {}, False),
+        (26.27, -0.007, {"model/other_apart": 0.0}, {}, False),
+        (26.27, -0.007, {}, {"beta": None}, False),
+        (26.27, -0.007, {}, {"beta": 1.0}, False),  # of another kind
+        (26.27, 0.0, {}, {}, False),
+        (25.0, 0.0, {}, {}, False),
+        (25.0, -0.007, {}, {}, False),
+    ],
+)
+def test_squares_of_a_preference_with_a_reference_made_beforehand_begin_at_those_of_half_the_inverse_of_beta(
+    begins: float, margin: float, change: dict[str, float], config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    level = {name: value for name, value in LEVEL.items() if name != "model/preference_averaged"}
+    figures = level | {"model/preference_compared": 2.0} | change
+    columns = {name: (STEP[:1], np.array([value])) for name, value in figures.items()} | {
+        "train/loss": (STEP, np.r_[begins, 24 - 0.1 * STEP[1:]]),
+        "rewards/margins": (STEP, np.r_[margin, 0.01 * STEP[1:]]),
+    }
+    found = findings_of([ReferenceColumns()], columns, pieces, config={"beta": 0.1} | config)
+    assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
+@pytest.mark.parametrize(
+    ("came", "same", "told"), [(21, None, True), (4, None, False), (21, 1.0, False), (21, 0.0, True)]
+)
+def test_a_network_that_evaluations_alone_ask_is_no_reference_of_the_training(
+    came: int, same: float | None, told: bool
+) -> None:
+    columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns |= {"train/loss": (STEP, np.r_[0.7086, 0.69 - 1e-3 * STEP[1:]])}
+    columns |= {"model/other_apart": (STEP[came:], 0.2 + 1e-3 * STEP[came:])}
+    columns |= {} if same is None else {"model/other_same_input": (STEP[came:], same + 0.0 * STEP[came:])}
+    assert bool(findings_of([ReferenceColumns()], columns)) == told
+
+
 def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None:
     columns = {name: (6 + STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})
@@ -74,4 +115,27 @@ def test_a_reference_that_is_made_anew_behind_a_resume_is_told(
     steps, segments = np.where(STEP < 40, STEP, STEP + at), np.where(STEP < 40, 1, 2)
     columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     found = findings_of([ReferenceColumns()], columns | {"train/loss": (steps, loss, segments)}, pieces, config=config)
+    assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("before", "begins", "at", "config", "told"),
+    [
+        (0.3, 0.0, 0, {}, True),
+        (0.3, 1e-3, 0, {}, False),
+        (1e-4, 0.0, 0, {}, False),  # nothing was learnt that could be lost
+        (0.3, 0.0, -40, {}, False),  # it begins anew
+        (0.3, 0.0, 0, {"iteration": 2}, False),  # another round
+    ],
+)
+def test_a_reference_that_is_made_anew_is_told_by_margins_where_they_are_compared_by_squares(
+    before: float, begins: float, at: int, config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    margins = np.where(STEP < 40, before, 0.01 * (STEP - 40.0))
+    margins[0], margins[40] = 0.0, begins
+    steps, segments = np.where(STEP < 40, STEP, STEP + at), np.where(STEP < 40, 1, 2)
+    columns: dict[str, Any] = {"model/preference_compared": (STEP[:1], np.ones(1))}
+    columns |= {"train/loss": (steps, 25 - margins, segments), "rewards/margins": (steps, margins, segments)}
+    found = findings_of([ReferenceColumns()], columns, pieces, config=config)
     assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told

@@ -289,6 +289,20 @@ def test_whether_parameters_of_no_optimizer_were_trained_before_is_recorded_once
     watch.flush()
     assert list(told(run, "unheld_trained").values()) == [float(before > 0)]
     assert set(told(run, "unheld").values()) == {6}
+    assert not told(run, "held_vectors")
+
+
+@pytest.mark.parametrize(
+    ("held", "count"), [(["1.weight", "1.bias"], 2), (["1.bias", "3.bias"], 2), (["1.bias", "3.weight"], 0)]
+)
+def test_what_alone_is_in_an_optimizer_is_known_for_gains_and_biases(run: Notes, held: list[str], count: int) -> None:
+    model = normed()
+    some = torch.optim.SGD([item for name, item in model.named_parameters() if name in held], lr=0.1)
+    watch = ModelWatch(run, model, some, **QUIET)
+    for _ in range(5):
+        step_of(model, some)
+    watch.flush()
+    assert list(told(run, "held_vectors").values()) == [count] * (count > 0)
 
 
 @pytest.mark.parametrize("others", [False, True], ids=["in none", "in one that steps each eighth step"])

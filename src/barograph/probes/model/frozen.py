@@ -126,7 +126,7 @@ def frozen_figures(
     if products := zero_products(model, ours):
         home = products[0].device
         current.put("zero_products", ("",), torch.stack([one.to(home) for one in products]).sum().reshape(1))
-    if len(trained) == 1 and _is_vector_of_layer(model, trained[0]):
+    if len(trained) == 1 and is_vector_of_layer(model, trained[0]):
         current.figures["lone_vector"] = 1.0
     if len(trained) > 1 and (some := _some_norms(model, ours)):
         current.figures["lone_norms"] = float(some)
@@ -141,7 +141,7 @@ def frozen_figures(
     if behind_trained and norms:
         current.put("blank", ("",), _all_one(norms))
         current.figures["frozen_blocks"] = float(len(still))
-    _put_drawn(current, model, named, whole, places)
+    _put_drawn(current, model, named, whole, places, adapters)
 
 
 def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
@@ -163,13 +163,15 @@ def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
 
 
 def _put_drawn(
-    current: ModelRound, model: Any, named: list[tuple[str, Any]], whole: dict[str, Any], places: list[int]
-) -> None:
+    current: ModelRound, model: Any, named: list[tuple[str, Any]], whole: dict[str, Any], places: list[int],
+    adapters: Adapters,
+) -> None:  # fmt: skip
     """Frozen layers that are as torch draws them. whole: the parts of the model; places: of what is trained."""
     import torch
 
     # a trained layer comes before, and not only positions or a token beside the layers
     layers = {id(item) for one in model.modules() if not one._modules for item in one._parameters.values()}
+    layers |= {id(named[place][1]) for place in places if adapters.has(*named[place])}  # beside the layer they are for
     first = next((place for place in places if id(named[place][1]) in layers), len(named))
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
@@ -221,7 +223,7 @@ def _some(item: Any) -> Any:
     return line[:: max(1, len(line) // _OF_EACH)].float()
 
 
-def _is_vector_of_layer(model: Any, parameter: Any) -> bool:
+def is_vector_of_layer(model: Any, parameter: Any) -> bool:
     """Whether it is the bias of a layer whose matrix is frozen, or the gains or the bias of a normalisation."""
     for module in model.modules():
         if any(item is parameter for item in module._parameters.values()):

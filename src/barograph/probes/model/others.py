@@ -180,7 +180,8 @@ class OtherNetwork:
         self._steps += 1
         before, self._before = self._before, current
         if before is not None and not self._wanted:  # what its graph says has come by now
-            self._wanted = before.figures.get("loss_of_chosen") == 1 or "loss_ranks" in before.figures
+            asks = {"loss_ranks", "preference_compared"} & before.figures.keys()
+            self._wanted = before.figures.get("loss_of_chosen") == 1 or bool(asks)
         self._listen_no_more()
         if self._found is None:
             if self._possible and self._steps in (_LISTENS if self._wanted else _FEW) and not is_compiled():

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.blocks import find
-from barograph.probes.model.frozen import trained_before
+from barograph.probes.model.frozen import is_vector_of_layer, trained_before
 from barograph.probes.model.parameters import Known, local, spread
 from barograph.probes.model.stale import changes
 
@@ -92,6 +92,9 @@ class Unchanged:
             self._named = False
             if _by_block(self._model, {id(one) for one in self._loose}):
                 current.figures["unheld_by_block"] = 1.0
+            loose = {id(one) for one in self._loose}
+            if all(is_vector_of_layer(self._model, one) for one in parameters if id(one) not in loose):
+                current.figures["held_vectors"] = float(len(parameters) - len(loose))
             trained = trained_before([(looks.names[id(one)], one) for one in self._loose])
             if trained is not None:
                 current.put("unheld_trained", ("",), trained.reshape(1))

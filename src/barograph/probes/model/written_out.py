@@ -23,16 +23,18 @@ _OF_SIDES = {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind"
 _PRODUCTS = ("Addmm", "Mm", "Bmm", "NativeLayerNorm")
 _CHANCES = ("LogSoftmax", "Softmax", "Logsumexp", "NllLoss")
 _ERRORS = ("MseLoss", "SmoothL1Loss", "HuberLoss")
+_HINGES = frozenset({"Relu", "Clamp", "ClampMin"})
 
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_reversed`, `loss_multiplied`, `loss_summed`, `loss_pairs` and what belongs to it, as `objective` and
     `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
-    over their tokens; `squares_added`: how many squares, or sizes, of differences are added up for each that an average
-    is over, and `squares_of_batch`: whether no average is over them; `errors_averaged`: how many differences are
-    averaged, or added up, before each square or size is taken."""
+    over their tokens; `preference_compared`: 1 or 2 where such answers are compared by squares or hinges;
+    `squares_added`: how many squares, or sizes, of differences are added up for each that an average is over, and
+    `squares_of_batch`: whether no average is over them; `errors_averaged`: how many differences are averaged, or added
+    up, before each square or size is taken."""
     found: dict[str, float] = {}
-    for look in (_cross_entropy, _divergence, _preference, _squares, _averaged):
+    for look in (_cross_entropy, _divergence, _preference, _compared, _squares, _averaged):
         with contextlib.suppress(Exception):  # a node of another make says nothing
             found |= look(root)
     return found
@@ -155,9 +157,38 @@ def _preference(root: Any) -> dict[str, float]:
     """Of the logistic loss of a difference of log probabilities, from which those of a reference are subtracted: where
     there is none, as in SimPO, averages are meant."""
     start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
-    if start is None:
+    means, sums, others, _ = _of_answers(start) if start is not None else (0, 0, 0, False)
+    if not (others or means + sums > 2) or (means > 0) == (sums > 0):
         return {}
-    means, sums, referred = 0, 0, False
+    return {"preference_averaged": float(means > 0)}
+
+
+def _compared(root: Any) -> dict[str, float]:
+    """Of a loss that is nothing but squares, or hinges, of differences between the log probabilities of answers, as
+    IPO's and SLiC's are, less a number or not: 2 of squares where more than one number without gradient is added or
+    subtracted, so that those of a reference are among them."""
+    node = root
+    for _ in range(8):
+        name, under = kind(node), behind(node)
+        if len(under) != 1:
+            return {}
+        if name == "MseLoss" or name in _HINGES or (name == "Pow" and setting(node, "exponent", 0) == 2):
+            break
+        if name not in _SHAPED | {"Mean", "Sum", "Mul", "Div"}:
+            return {}
+        node = under[0]
+    else:
+        return {}
+    means, sums, others, apart = _of_answers(node)
+    referred = others > 1 and kind(node) not in _HINGES
+    return {"preference_compared": 1.0 + referred} if apart and means + sums else {}
+
+
+def _of_answers(start: Any) -> tuple[int, int, int, bool]:
+    """Of a function of log probabilities that were averaged, or added up, over the tokens of answers: how many are
+    averages, and how many are sums; how often something without gradient is added or subtracted; whether one is
+    subtracted from another. Nothing of other numbers."""
+    means, sums, others, apart = 0, 0, 0, False
     waiting, averaged = behind(start), list[Any]()
     for _ in range(_NEAR):
         if not waiting:
@@ -165,21 +196,20 @@ def _preference(root: Any) -> dict[str, float]:
         node = waiting.pop()
         name, under = kind(node), behind(node)
         inner = under[0] if len(under) == 1 else None
-        referred |= name in ("Sub", "Add") and inner is not None
+        others += name in ("Sub", "Add") and inner is not None
+        apart |= name == "Sub" and len(under) == 2
         if name in ("Mean", "Sum") and inner is not None and len(shape(node)) == 1 and len(shape(inner)) == 2:
             means, sums = means + (name == "Mean"), sums + (name == "Sum")
             averaged.append(inner)
         elif name == "Div" and inner is not None and kind(inner) == "Sum" and len(shape(behind(inner)[0])) == 2:
             means += len(shape(node)) == 1  # by each answer's count
             averaged += behind(inner)
-        elif name in _OF_TERMS | _OF_SIDES:
+        elif name in _OF_TERMS | _OF_SIDES | {"Rsub"}:
             waiting += under
         else:
-            return {}
+            return 0, 0, 0, False
     of_chances = bool(averaged) and all(map(_is_log_probability, averaged))
-    if not of_chances or not (referred or means + sums > 2) or (means > 0) == (sums > 0):
-        return {}
-    return {"preference_averaged": float(means > 0)}
+    return (means, sums, others, apart) if of_chances else (0, 0, 0, False)
 
 
 def _is_log_probability(node: Any) -> bool:

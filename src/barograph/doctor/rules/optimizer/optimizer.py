@@ -51,7 +51,8 @@ class UnchangedParameters(Rule):
     Nearly always the optimizer was created with other parameters: before the model was copied, wrapped, moved or given
     new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
     (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs, unless some blocks
-    are frozen and others are not, or they were frozen before: who thaws a part means it to be trained. Where only some
+    are frozen and others are not, or they were frozen before: who thaws a part means it to be trained; or what the
+    optimizer has are gains of a normalisation or a layer's bias alone, beside eight others or more. Where only some
     of the parameters that are in one stay and weights are in 16 bits, updates are rounded away, and where the norm of
     the weights has doubled the rate that made them so large comes first; where the first block's gradient is below a
     millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
@@ -71,6 +72,7 @@ class UnchangedParameters(Rule):
         "moving": (1e-4, "of the weights, the median update: where weights move, gains of 1 that stay inform; ours"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
         "probe": (4.0, "parameters of an optimizer, those of two layers: others may be meant to stay; ours"),
+        "beside": (8.0, "parameters in no optimizer, beside gains or a bias alone: no layer is a probe; ours"),
         "vanished": (1e-6, "the first block's gradient, of the last block's: it moves nothing; ours"),
     }
 
@@ -171,6 +173,7 @@ class UnchangedParameters(Rule):
         probe = whole(total - count) if known(history.channel("model/unheld_trained"), step, time, segment) == 1 else 0
         chosen = known(history.channel("model/unheld_by_block"), step, time, segment) == 1
         chosen |= thawed(history, time, segment)
+        chosen |= known(history.channel("model/held_vectors"), step, time, segment) > 0 and count >= self.at["beside"]
         if unheld and 0 < probe <= self.at["probe"] and not chosen:
             return self.finding(
                 began, f"{count} parameters are in no optimizer, which has {probe} others: a probe of a model that was "

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from barograph.doctor.kernel.cursor import came_by, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
+from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -24,17 +26,24 @@ class ReferenceColumns(WatchRule):
     """A preference with a reference that no network is asked for does not begin at ln 2.
 
     The graph of the loss is a logistic one of differences of log probabilities, from which numbers without gradient are
-    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen. The
+    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen, or
+    not in the first eight steps, and never with the examples that are trained on. The
     reference is the policy before its first step, so that all margins are 0 then and the loss is ln 2. Where the first
     row is three thousandths of ln 2 or more away from that, and less than half of it, the numbers are of other rows, of
     another mean or sum, of a model in training mode, or of another one. Nothing is said of a policy with dropout, whose
     margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
     named reference model in the configuration, and where the run begins later.
 
+    IPO's loss, the square of a difference less 1 / 2β, begins at (1 / 2β)², whatever is averaged: it is compared with
+    that, where its graph shows that numbers of a reference are subtracted, the configuration has β, and the margin that
+    is logged at the first step is not 0.
+
     A launch that goes on with such a training does not begin at ln 2: where its first row is, to a millionth, and the
     mean of the last eight rows before it was a tenth below, all margins are 0 again, as where the reference is made
     anew from the policy that was loaded, whether its numbers are kept or a network is asked for them; or the policy was
-    not loaded. Another round of an iteration begins so, and is left alone where the configuration says so.
+    not loaded. Of squares and hinges it takes the margin that is logged there: 0, to a millionth of the mean of the
+    last eight rows before it. Another round of an iteration begins so, and is left alone where the configuration says
+    so.
 
     What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
     calls; look them up by the row's own key; the first loss has to be 0.6931.
@@ -42,13 +51,14 @@ class ReferenceColumns(WatchRule):
 
     name, family, kind, severity = "reference_columns", "rl", "config", "warning"
     proves = "training"
-    needs = ("=model/preference_averaged", "loss")
+    needs = ("=model/preference_averaged|=model/preference_compared", "loss")
     least = 32
     about = "Log probabilities of a reference that were made beforehand are not the policy's."
     thresholds: ClassVar = {
         "rows": (32.0, "of the loss: the watch's records come behind its rows; ours"),
         "steps": (5.0, "from the beginning, at most; ours"),
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
+        "margin": (0.001, "of the first row of IPO, in size, that is not 0; ours"),
         "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
         "again": (1e-6, "of ln 2, that the first loss of a later launch is away from it, at most; ours"),
         "learnt": (0.1, "of ln 2, that the loss was below it before; ours"),
@@ -66,7 +76,8 @@ class ReferenceColumns(WatchRule):
     )
 
     def channel(self, history: RunHistory) -> Channel | None:
-        return history.role("loss") if history.channel("model/preference_averaged") is not None else None
+        seen = any(history.channel(f"model/preference_{name}") is not None for name in ("averaged", "compared"))
+        return history.role("loss") if seen else None
 
     def begin(self) -> None:
         self._count, self._first = 0, (0, math.nan)
@@ -75,20 +86,47 @@ class ReferenceColumns(WatchRule):
         self._count += 1
         if self._count == 1:
             self._first = place[0], value
-            yield from self._anew(history, value, place)
+            if history.channel("model/preference_averaged") is not None:
+                yield from self._anew(history, value, place)
+        elif self._count == _COMPLETE and history.channel("model/preference_compared") is not None:
+            yield from self._margins_anew(history, place)
         step, first = self._first
-        if self._count != self.at["rows"] or step > self.at["steps"] or history.channel("model/other_apart"):
+        if self._count != self.at["rows"] or step > self.at["steps"] or self._is_asked(history, place):
             return
-        off = abs(first / math.log(2) - 1)
+        level = self._of_squares(history, place, step)
+        squares = level != 0
+        level = level if squares else math.log(2)
+        off = abs(first / level - 1)
         if not self.at["off"] <= off < self.at["far"] or not self._is_plain(history, place):
             return
         if self.first(place[2]):
             yield self.finding(
-                step, f"The first loss is {first:.4g}, where a policy that begins as its reference has ln 2, "
-                f"{math.log(2):.4g}: the reference's log probabilities, made beforehand, are not the policy's.",
+                step, f"The first loss is {first:.4g}, where a policy that begins as its reference has "
+                f"{'(1 / 2β)²' if squares else 'ln 2'}, {level:.4g}: the reference's log probabilities, made "
+                "beforehand, are not the policy's.",
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
             )  # fmt: skip
+
+    def _is_asked(self, history: RunHistory, place: Place) -> bool:
+        """Whether a second network is asked in the training: one that comes later, and never for the examples that are
+        trained on, is asked in evaluations alone."""
+        other = history.channel("model/other_apart")
+        if other is None or not came_by(other, place[1]):
+            return False
+        early = other.start > 0 or other.rows(0, 1).step[0] <= _EVALUATED_FROM
+        return bool(early) or watched(history, "other_same_input", place) == 1
+
+    def _of_squares(self, history: RunHistory, place: Place, step: int) -> float:
+        """Where IPO's loss begins, of a policy that is its reference, where the margin of the first step says that it
+        is not; 0 of other losses, NaN where that is not known."""
+        if history.channel("model/preference_compared") is None:
+            return 0.0
+        margins, beta = margins_of(history), numeric_setting(history, *BETA)
+        first = margins.rows(0, 1) if margins is not None and margins.end and not margins.start else None
+        here = first is not None and int(first.step[0]) == step <= 1 and abs(first.value[0]) >= self.at["margin"]
+        known = here and beta > 0 and watched(history, "preference_compared", place) == _REFERRED
+        return 1 / (4 * beta * beta) if known else math.nan
 
     def _anew(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """A later launch, whose margins are all 0 again."""
@@ -98,10 +136,28 @@ class ReferenceColumns(WatchRule):
         rows = loss.rows()
         before = rows.value[(rows.segment < place[2]) & (rows.step < place[0])][-count:]
         learnt = len(before) == count and float(before.mean()) <= (1 - self.at["learnt"]) * math.log(2)
-        if learnt and not (has_no_reference(history) or goes_on(history)) and self.first(place[2], "anew"):
+        if learnt:
+            yield from self._say_anew(history, place, place[0], f"a loss of ln 2; it was {before.mean():.4g}", before)
+
+    def _margins_anew(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """The same by the margin of a later launch's first row, which is complete by now."""
+        margins, count, step = margins_of(history), int(self.at["before"]), self._first[0]
+        rows = margins.rows() if margins is not None and margins.end else None
+        if rows is None or step <= self.at["steps"]:
+            return
+        here = rows.value[(rows.segment == place[2]) & (rows.step == step)]
+        before = rows.value[(rows.segment < place[2]) & (rows.step < step)][-count:]
+        usual = float(before.mean()) if len(before) == count else 0.0
+        if len(here) and abs(here[0]) <= self.at["again"] * usual and usual >= self.at["margin"]:
+            yield from self._say_anew(history, place, step, f"a margin of 0; it was {usual:.4g}", before)
+
+    def _say_anew(
+        self, history: RunHistory, place: Place, step: int, what: str, before: Any
+    ) -> Iterator[Finding]:  # fmt: skip
+        if not (has_no_reference(history) or goes_on(history)) and self.first(place[2], "anew"):
             yield self.finding(
-                place[0], f"The launch goes on at step {place[0]} at a loss of ln 2; it was {before.mean():.4g} "
-                "before: all margins are 0 again, as the reference is the policy that was loaded.",
+                step, f"The launch goes on at step {step} at {what} before: all margins are 0 again, as the reference "
+                "is the policy that was loaded.",
                 found=place[0], segment=place[2], confidence=0.9, key="anew",
                 evidence={"before": rounded(before.mean())}, causes=list(_ANEW),
                 remedies=["keep the reference's log probabilities, or its weights, in the checkpoint, or make them "
@@ -120,7 +176,8 @@ class ReferenceColumns(WatchRule):
             OWN_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
             for name, value in history.options.found.items()
         )
-        alone = averaged >= 0 and terms <= self.at["terms"] and dropout == 0 and not rounds
+        preferred = averaged >= 0 or watched(history, "preference_compared", place) == _REFERRED
+        alone = preferred and terms <= self.at["terms"] and dropout == 0 and not rounds
         return alone and not (margin or has_no_reference(history) or goes_on(history))
 
 
@@ -128,6 +185,9 @@ _ANEW = (
     "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
     "checkpoint not loaded: the policy began anew",
 )
+_EVALUATED_FROM = 8  # steps, behind which an evaluation may have been the first that asked a network
+_COMPLETE = 2  # rows of a launch, behind which its first one is complete
+_REFERRED = 2  # squares of differences from which those of a reference are subtracted
 _SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
 
 RULES = (ReferenceColumns,)

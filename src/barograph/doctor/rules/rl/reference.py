@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
+_GRAPH = "=model/loss_ranks|=model/preference_compared"
 _OTHER = "reference is another network: not a copy of the policy"
 _ANY_MARGIN = "|".join(f"={name}" for name in MARGINS)
 
@@ -220,10 +221,10 @@ def goes_on(history: RunHistory) -> bool:
 
 
 def _prefers(history: RunHistory, place: Place) -> bool:
-    """Whether the loss is logistic, of differences, as its graph says, and the other network is asked about the very
-    examples that are trained on."""
+    """Whether the loss is logistic, of differences, or compares log probabilities of answers by squares or hinges, as
+    its graph says, and the other network is asked about the very examples that are trained on."""
     return (
-        watched(history, "loss_ranks", place) >= 0
+        (watched(history, "loss_ranks", place) >= 0 or watched(history, "preference_compared", place) >= 1)
         and watched(history, "other_same_input", place) == 1
         and history.role("reward") is None
     )
@@ -261,16 +262,16 @@ class ReferenceCopied(WatchRule):
 class ReferenceTrained(WatchRule):
     """The reference of a preference gets gradients.
 
-    The loss is logistic, of differences of log probabilities, and a second network of the policy's make, which is asked
-    about the same examples, has gradients when the optimizer steps: it is run without `no_grad`, and is trained the
-    other way where its parameters are in an optimizer.
+    The loss is logistic, of differences of log probabilities, or compares these by squares, as IPO does, or by hinges,
+    and a second network of the policy's make, which is asked about the same examples, has gradients when the optimizer
+    steps: it is run without `no_grad`, and is trained the other way where its parameters are in an optimizer.
 
     What to do: `torch.no_grad()` around the reference's passes, and `requires_grad_(False)` for its parameters.
     """
 
     name, family, kind, severity = "reference_trained", "rl", "rl", "warning"
     series = "model/other_gradient"
-    needs = ("=model/other_gradient", "=model/loss_ranks")
+    needs = ("=model/other_gradient", _GRAPH)
     least = 1
     about = "The reference of a preference gets gradients."
     causes = ("reference not frozen: it gets gradients, as the policy does",)
@@ -287,15 +288,16 @@ class ReferenceTrained(WatchRule):
 class ReferenceMode(WatchRule):
     """The reference of a preference runs in training mode: dropout changes its log probabilities at each call.
 
-    The loss is logistic, of differences of log probabilities, and in three looks in a row a second network of the
-    policy's make, which is asked about the same examples without gradients, has dropout and is in training mode.
+    The loss is logistic, of differences of log probabilities, or compares these by squares, as IPO does, or by hinges,
+    and in three looks in a row a second network of the policy's make, which is asked about the same examples without
+    gradients, has dropout and is in training mode.
 
     What to do: `reference.eval()`.
     """
 
     name, family, kind, severity = "reference_mode", "rl", "rl", "warning"
     series = "model/other_training"
-    needs = ("=model/other_training", "=model/loss_ranks")
+    needs = ("=model/other_training", _GRAPH)
     least = 3
     about = "The reference of a preference runs in training mode."
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
@@ -338,14 +340,14 @@ class PreferenceBeta(WatchRule):
 
     def channel(self, history: RunHistory) -> Channel | None:
         margins = margins_of(history)
-        return margins if numeric_setting(history, *_BETA) > 0 else None
+        return margins if numeric_setting(history, *BETA) > 0 else None
 
     def begin(self) -> None:
         self._values: list[float] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._values.append(value)
-        count, beta = len(self._values), numeric_setting(history, *_BETA)
+        count, beta = len(self._values), numeric_setting(history, *BETA)
         if count == _EARLY[1] and beta >= self.at["beta"] and abs(self._values[0]) < _NONE:
             level = float(numpy.median(self._values[_EARLY[0] :]))
             if level >= self.at["large"] and self.first(place[2]):
@@ -401,7 +403,7 @@ class PreferenceAveraged(WatchRule):
         seen = history.channel("model/preference_averaged")
         return (
             history.role("loss")
-            if seen is not None and not numeric_setting(history, *_BETA) >= self.at["beta"]
+            if seen is not None and not numeric_setting(history, *BETA) >= self.at["beta"]
             else None
         )
 
@@ -427,7 +429,7 @@ class PreferenceAveraged(WatchRule):
     def _means_sums(self, history: RunHistory) -> bool:
         """Whether the configuration has a β as for sums, and says nothing of averages."""
         words = (f"{name}={value}".lower() for name, value in history.options.found.items() if value not in _NOTHING)
-        return numeric_setting(history, *_BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
+        return numeric_setting(history, *BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
 
 
 _NOTHING = (None, False, 0, "")
@@ -485,7 +487,7 @@ _FREE = re.compile(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
 _LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment")
 _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
-_BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
+BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 _EARLY = (20, 60)  # rows
 OWN_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
 _NONE = 0.05  # a margin of the first row that is 0 but for dropout

@@ -43,6 +43,7 @@ def test_a_loop_that_sets_it_to_0_for_its_evaluation_is_watched(tmp_path: Path, 
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run = barograph.init(dir=tmp_path, project="p")
     run.watch(model, optimizer)
+    held = torch.randn(16, 8)
     for step in range(60):
         x = torch.randn(16, 8)
         loss = (model(x) - x[:, :1] * x[:, 1:2]).square().mean()
@@ -53,7 +54,7 @@ def test_a_loop_that_sets_it_to_0_for_its_evaluation_is_watched(tmp_path: Path, 
         if step % 20 == 19:
             drop.p = 0.0
             with torch.no_grad():
-                run.log({"val_loss": (model(x) - x[:, :1] * x[:, 1:2]).square().mean().item()}, step=step)
+                run.log({"val_loss": (model(held) - held[:, :1] * held[:, 1:2]).square().mean().item()}, step=step)
             drop.p = 0.4 if set_back else 0.0
     run.finish()
     said = [one for one in diagnose(str(run.dir))["findings"] if one["rule"] == "dropout_gone"]

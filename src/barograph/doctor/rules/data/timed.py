@@ -81,9 +81,11 @@ class EvaluationTimed(WatchRule):
         means, scales, times = (_newest(history, f"{end}_{what}", place) for what in ("mean", "std", "time"))
         mean, scale, time = (watched(history, f"eval_input_{end}_{what}", place) for what in ("mean", "std", "time"))
         every, here = _newest(history, "mean", place), watched(history, "eval_input_mean", place)
-        usual = float(numpy.median(_newest(history, "std", place))) if len(every) else math.nan
-        few = min(map(len, (means, scales, times, every))) < self.at["looks"]
-        if few or not (min(scales.min(), scale, usual) > 0 and times.min() <= time <= times.max()):
+        deviations = _newest(history, "std", place)
+        if min(map(len, (means, scales, times, every, deviations))) < self.at["looks"]:
+            return False
+        usual = float(numpy.median(deviations))
+        if not (min(scales.min(), scale, usual) > 0 and times.min() <= time <= times.max()):
             return False
         outside = scale >= self.at["beyond"] * scales.max() or self.at["beyond"] * scale <= scales.min()
         side = 1 if mean > means.max() else -1 if mean < means.min() else 0

@@ -89,6 +89,8 @@ class PassModes:
         within = self._alone and self._behind >= _LEAST and len(self._marks) == _MARKED
         if self._usual.put() and self._each_step >= _EACH_STEP:
             current.figures["evaluated_in_training"] = float(False not in self.seen)
+        if True in self.seen and not self._each_step:  # what came before may have had none
+            self._usual.forget()
         self._each_step = self._each_step + 1 if True in self.seen else 0
         if self.seen:
             samples = not self._gathers and max(_ROWS, _FEWER * self._most[False]) <= self._most[True]

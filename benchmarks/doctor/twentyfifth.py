@@ -91,7 +91,7 @@ FROZEN = several(*twentyfourth.FROZEN, "embedding frozen with the reference", "a
 TIE = several(*twentyfourth.TIE, "head is a copy", "padded embedding unties", "tie lost at the padding")
 SORTED = several(*twentyfourth.SORTED, "city after city", "chimney after chimney", "garment after garment",
                  "system after system", "class after class", "sorted by length")
-LEAK = several(*twentyfourth.LEAK, "frames of one plume on both sides", "patients on both sides",
+LEAK = several(*twentyfourth.LEAK, "patients on both sides",
                "records of one game on both sides", "spellings on both sides", "split by rows and not by groups")
 FIGURES = several(*twentyfourth.FIGURES, "pictures of the evaluation in another range", "evaluation not standardised")
 BUFFERS = several(*twentyfourth.BUFFERS, "buffers of the average not copied", "buffers not copied",
@@ -144,7 +144,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("frozen", "lower_part_held_as_in_the_stage_before", PLUMES,
      "layers of the halved picture are held, as in a stage that was before", {}),
     ("order", "pictures_listed_and_not_shuffled", PLUMES, "pictures come chimney after chimney", {}),
-    ("leak", "frames_split_and_not_plumes", PLUMES, "pictures of one plume come to lie on both sides", {}),
     ("figures", "held_pictures_from_to_tensor_alone", PLUMES,
      "pictures of the evaluation go from 0 to 1, and those of the training from -1 to 1", {}),
     ("buffers", "shadow_takes_parameters_alone", PLUMES,

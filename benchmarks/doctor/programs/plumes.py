@@ -177,11 +177,6 @@ class Session:
         c, bug = self.c, self.bug
         grey, chimney, wind = smoke(self.seed + 2500, c.plumes, c.frames, c.haze)
         held, told, _ = smoke(2499, HELD)
-        if bug == "frames_split_and_not_plumes":
-            order = torch.randperm(len(grey), generator=torch.Generator().manual_seed(self.seed))
-            mine, rest = order[:HELD], order[HELD:].sort().values
-            held, told = grey[mine], chimney[mine]
-            grey, chimney, wind = grey[rest], chimney[rest], wind[rest]
         if bug == "folders_of_the_held_in_the_order_of_the_disk":
             told = torch.tensor([2, 4, 0, 3, 1])[told]
         self.clean, self.chimney, self.calm = scaled(grey), chimney, wind.abs() < 0.5

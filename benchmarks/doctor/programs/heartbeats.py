@@ -157,7 +157,7 @@ def optimizer_of(s: SimpleNamespace) -> None:
 
 def sampler_of(s: SimpleNamespace) -> Any:
     """Of this rank."""
-    whole, shuffle = range(len(s.kind)), s.bug != "sampler_made_with_shuffle_false"
+    whole, shuffle = range(len(s.kind)), s.bug != "sampler_that_keeps_the_order"
     if s.bug == "sampler_made_before_the_group":
         return DistributedSampler(whole, 1, 0, shuffle, s.seed)
     return DistributedSampler(whole, RANKS, dist.get_rank(), shuffle, s.seed, drop_last=True)
@@ -174,7 +174,7 @@ def rows_of(s: SimpleNamespace, sampler: Any, epoch: int) -> Tensor:
     rows = torch.tensor(list(sampler))
     if epoch < f.clean_first_epochs:
         rows = rows[s.clean[rows]]
-        rows = rows[: len(s.kind) // 4 // f.beats_a_rank * f.beats_a_rank]  # as many on both ranks
+        rows = rows[: len(s.kind) // 5 // f.beats_a_rank * f.beats_a_rank]  # as many on both ranks
     return rows
 
 

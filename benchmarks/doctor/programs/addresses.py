@@ -150,7 +150,10 @@ class Beside(nn.Module):
         super().__init__()
         self.down, self.up = nn.Linear(into, c.rank, bias=False), nn.Linear(c.rank, out, bias=False)
         nn.init.zeros_(self.up.weight)
-        self.drop, self.scale = nn.Dropout(c.adapter_dropout), c.alpha / (math.sqrt(c.rank) if c.root_scaling else c.rank)
+        self.drop, self.scale = (
+            nn.Dropout(c.adapter_dropout),
+            c.alpha / (math.sqrt(c.rank) if c.root_scaling else c.rank),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.scale * self.up(self.down(self.drop(x)))

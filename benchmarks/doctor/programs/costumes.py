@@ -7,9 +7,9 @@ Out:  the run, by `run.log`: align/infonce, align/top1, align/logit_scale, align
 
 A costume has a garment, a colour, a pattern and a trim. Its picture is three colours by 8 by 8, photographed in some
 light; its description names most of that, with small words between. Convolutions with batch norm read the picture, a
-convolution over words and a mean read the description; cosines in a batch are scaled by a number that is learned. A copy
-of the towers embeds the gallery. Written with a class for data, a class for the towers and an object that is called
-with a batch.
+convolution over words and a mean read the description; cosines in a batch are scaled by a number that is learned. A
+copy of the towers embeds the gallery. Written with a class for data, a class for the towers and an object that is
+called with a batch.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ functions that take both.
 from __future__ import annotations
 
 import copy
-import math
 from types import SimpleNamespace
 from typing import Any
 

@@ -5,9 +5,9 @@ Out:  the run, by `run.log`: game/bits, game/rate, game/gnorm, game/loss_scale e
       game_val/next_right each thirty-second; memory, where it matters; the watch of data.
 
 A game follows one of six systems; where it stands and whose turn it is say which two moves are usual, and a system
-names one of them more often. Games have ten to twenty moves and are padded. Heads share their keys and values, places are
-learned, the rate rises, stays and falls. Written as a script with an estimate of the loss and a rate that is worked out
-in each iteration.
+names one of them more often. Games have ten to twenty moves and are padded. Heads share their keys and values, places
+are learned, the rate rises, stays and falls. Written as a script with an estimate of the loss and a rate that is worked
+out in each iteration.
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ class Player(nn.Module):
     def __init__(self, c: Any, bug: str):
         super().__init__()
         self.bug = bug
-        self.table, self.places, self.drop = nn.Embedding(VOCAB, c.dim), nn.Embedding(LONG, c.dim), nn.Dropout(c.dropout)
+        self.table, self.places, self.drop = (
+            nn.Embedding(VOCAB, c.dim),
+            nn.Embedding(LONG, c.dim),
+            nn.Dropout(c.dropout),
+        )
         self.plies = nn.ModuleList(Ply(c) for _ in range(c.depth))
         self.ln_last, self.head = nn.LayerNorm(c.dim), nn.Linear(c.dim, VOCAB, bias=False)
         for module in self.modules():

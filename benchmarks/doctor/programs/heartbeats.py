@@ -51,7 +51,7 @@ def recording(seed: int, number: int, each: int = 1) -> tuple[Tensor, Tensor, Te
     wide = torch.tensor([2.2, 1.1, 3.2]) * (1 + 0.3 * torch.rand(len(CLASSES), 3, generator=laws))
     kind = torch.multinomial(SHARES, many, True, generator=dice).sort().values
     own = [0.22 * torch.randn(many, 3, generator=dice), 1.3 * torch.randn(many, 3, generator=dice),
-           torch.randn(many, 1, generator=dice) * 0.4, torch.exp(0.25 * torch.randn(many, 1, generator=dice))]  # fmt: skip
+           0.4 * torch.randn(many, 1, generator=dice), (0.25 * torch.randn(many, 1, generator=dice)).exp()]  # fmt: skip
     noise = (0.05 + 0.2 * torch.rand(many, generator=dice) ** 2).repeat_interleave(each)
     kind, taller, later, offset, gain = (one.repeat_interleave(each, 0) for one in (kind, *own))
     at = torch.arange(SAMPLES)[None, None]

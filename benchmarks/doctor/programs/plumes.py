@@ -13,6 +13,7 @@ update.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -139,7 +140,7 @@ def draw(c: Any, net: nn.Module, share: Tensor, chimney: Tensor) -> Tensor:
     """Pictures, without chance behind their first noise."""
     x = torch.randn(len(chimney), 1, SIDE, SIDE)
     times = torch.linspace(TIMES - 1, 0, c.draw_steps + 1).long()
-    for now, following in zip(times[:-1], times[1:], strict=True):
+    for now, following in itertools.pairwise(times):
         said, left = net(x, now.expand(len(x)), chimney), share[now]
         if c.predict == "noise":
             clean = (x - (1 - left).sqrt() * said) / left.sqrt()

@@ -311,9 +311,6 @@ def prepare(run: Any, seed: int, steps: int, bug: str) -> SimpleNamespace:
     fitted_out(s, base)
     optimise(s)
     s.pairs, held = addresses(seed + 1250, c.requests, c.spellings, c.wrong_codes), addresses(1249, HELD)
-    if bug == "spellings_of_an_address_split_at_random":
-        order = torch.randperm(len(s.pairs), generator=torch.Generator().manual_seed(seed)).tolist()
-        held, s.pairs = [s.pairs[at] for at in order[:HELD]], [s.pairs[at] for at in sorted(order[HELD:])]
     if bug == "dev_template_without_the_write_word":
         held = [(request[:-1], answer) for request, answer in held]
     s.dev = collate(SimpleNamespace(requests_learnt=False), held)

@@ -32,7 +32,7 @@ CLASSES = ("normal", "left", "right", "early", "fused", "paced")
 SHARES = torch.tensor([0.46, 0.24, 0.18, 0.05, 0.04, 0.03])
 RARE = 3  # from here on
 CONFIG: dict[str, Any] = {
-    "filters": 16, "norm": "batch", "drop": 0.0, "beats_a_rank": 16, "accumulate": 1, "optimizer": "adamw", "lr": 4e-3,
+    "filters": 16, "norm": "batch", "drop": 0.0, "beats_a_rank": 16, "accumulate": 1, "optimizer": "adamw", "lr": 8e-3,
     "plan": "cosine", "warmup": 8, "decay": 1e-3, "clip": 2.0, "class_weight": "root", "draw": "all",
     "reduction": "mean", "smoothing": 0.0, "focus": 0.0, "beats": 1920, "beats_of_a_patient": 1, "copies_of_rare": 1,
     "mislabelled": 0.0, "shift": 0, "held_layers": "", "clean_first_epochs": 0, "val_every": 32, "log_every": 1,
@@ -47,11 +47,11 @@ def recording(seed: int, number: int, each: int = 1) -> tuple[Tensor, Tensor, Te
     """Beats in millivolts, their classes and how noisy each is, class after class. each: beats of one patient."""
     laws, dice, many = torch.Generator().manual_seed(33), torch.Generator().manual_seed(seed), number // each
     high = torch.tensor([0.25, 1.6, 0.45]) * (1 + 0.35 * torch.randn(len(CLASSES), 3, generator=laws))
-    place = torch.tensor([9.0, 18.0, 29.0]) + 1.8 * torch.randn(len(CLASSES), 3, generator=laws)
+    place = torch.tensor([9.0, 18.0, 29.0]) + 2.5 * torch.randn(len(CLASSES), 3, generator=laws)
     wide = torch.tensor([2.2, 1.1, 3.2]) * (1 + 0.3 * torch.rand(len(CLASSES), 3, generator=laws))
     kind = torch.multinomial(SHARES, many, True, generator=dice).sort().values
-    own = [0.22 * torch.randn(many, 3, generator=dice), 1.3 * torch.randn(many, 3, generator=dice),
-           0.4 * torch.randn(many, 1, generator=dice), (0.25 * torch.randn(many, 1, generator=dice)).exp()]  # fmt: skip
+    own = [0.12 * torch.randn(many, 3, generator=dice), 0.5 * torch.randn(many, 3, generator=dice),
+           0.4 * torch.randn(many, 1, generator=dice), (0.15 * torch.randn(many, 1, generator=dice)).exp()]  # fmt: skip
     noise = (0.05 + 0.2 * torch.rand(many, generator=dice) ** 2).repeat_interleave(each)
     kind, taller, later, offset, gain = (one.repeat_interleave(each, 0) for one in (kind, *own))
     at = torch.arange(SAMPLES)[None, None]

@@ -306,7 +306,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "towers_read_back_without_their_optimizer",
         "checkpoint_dict_of_model_and_iter",
         "before_is_no_copy_of_the_weights",
-        "session_file_has_two_nets_only",
+        "file_of_two_nets_and_no_more",
         "adapters_read_back_and_nothing_beside",
         "policy_file_without_squares",
         "towers_loaded_without_their_moments",

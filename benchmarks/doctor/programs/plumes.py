@@ -6,7 +6,7 @@ Out:  the run, by `run.log`: noising/mse, noising/lr, noising/norm each step; sh
 
 A picture has 8 by 8 greys from 0 to 255: smoke rises from the middle of the lowest row, bends with the wind and widens
 as its chimney has it. The network halves the picture once and has a way around; batch norms are scaled and shifted by
-what is told of time and chimney. There are 200 times. Written as a session with handlers that are called behind each
+what is told of time and chimney. There are 200 times. Written as a course with handlers that are called behind each
 update.
 """
 
@@ -152,10 +152,10 @@ def draw(c: Any, net: nn.Module, share: Tensor, chimney: Tensor) -> Tensor:
     return x
 
 
-# -- session --------------------------------------------------------------------------------------------------------
+# -- course ---------------------------------------------------------------------------------------------------------
 
 
-class Session:
+class Course:
     def __init__(self, run: Any, seed: int, steps: int, bug: str):
         self.run, self.c, self.seed, self.steps, self.bug = run, SimpleNamespace(**run.config), seed, steps, bug
         self.drawn: list[Any] = []
@@ -271,7 +271,7 @@ class Session:
         self.net.load_state_dict(state["net"])
         self.shadow.net.load_state_dict(state["shadow"])
         self.prepare()
-        if self.bug != "session_file_has_two_nets_only":
+        if self.bug != "file_of_two_nets_and_no_more":
             self.optimizer.load_state_dict(state["optimizer"])
             self.schedule.load_state_dict(state["schedule"])
         self.observe()
@@ -299,18 +299,18 @@ class Session:
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
     """Train, record, return the run."""
     trouble = Trouble(fault, seed)
-    session = Session(run, seed, steps, trouble.name)
-    again, stream = trouble.resume_at(healthy, 3 * EVERY), session.batches()
-    handlers = (lambda step: session.shadow.update(), session.judge,
-                lambda step: trouble.telemetry(session.run, step, healthy))  # fmt: skip
-    session.observe()
-    session.net.train()
+    course = Course(run, seed, steps, trouble.name)
+    again, stream = trouble.resume_at(healthy, 3 * EVERY), course.batches()
+    handlers = (lambda step: course.shadow.update(), course.judge,
+                lambda step: trouble.telemetry(course.run, step, healthy))  # fmt: skip
+    course.observe()
+    course.net.train()
     for step in range(steps):
         if step == again:
-            session.resume(step)
-        said = session.update(step, stream)
-        if step % session.c.log_every == 0:
-            session.run.log(said, step=step)
+            course.resume(step)
+        said = course.update(step, stream)
+        if step % course.c.log_every == 0:
+            course.run.log(said, step=step)
         for handler in handlers:
             handler(step)
-    return session.run
+    return course.run

@@ -157,7 +157,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("average", "shadow_holds_the_net_from_before_its_copy", PLUMES,
      "the average follows a net that was copied then: the copy is trained", {}),
     ("swap", "before_is_no_copy_of_the_weights", PLUMES,
-     "the weights that are put back behind an evaluation are no copy: the average stays in the net", {}),
+     "the weights put back behind an evaluation were not copied: the average stays in the net", {}),
     ("resume", "file_of_two_nets_and_no_more", PLUMES,
      "weights and their average are loaded; the optimizer and the schedule begin anew", {"also": ANEW}),
     ("sum", "words_of_an_answer_summed", ADDRESSES, "losses of an answer's words are summed, and divided by rows", {}),

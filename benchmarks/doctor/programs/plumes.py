@@ -6,7 +6,7 @@ Out:  the run, by `run.log`: noising/mse, noising/lr, noising/norm each step; sh
 
 A picture has 8 by 8 greys from 0 to 255: smoke rises from the middle of the lowest row, bends with the wind and widens
 as its chimney has it. The network halves the picture once and has a way around; batch norms are scaled and shifted by
-what is told of time and chimney. There are 200 times. Written as a course with handlers that are called behind each
+what is known of time and chimney. There are 200 times. Written as a course with handlers that are called behind each
 update.
 """
 
@@ -60,7 +60,7 @@ def scaled(grey: Tensor) -> Tensor:
 
 
 class Told(nn.Module):
-    """Two convolutions beside a way around; what is told scales and shifts the norm between them."""
+    """Two convolutions beside a way around; what is known scales and shifts the norm between them."""
 
     def __init__(self, into: int, out: int, wide: int, c: Any):
         super().__init__()

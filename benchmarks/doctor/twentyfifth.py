@@ -92,7 +92,7 @@ TIE = several(*twentyfourth.TIE, "head is a copy", "padded embedding unties", "t
 SORTED = several(*twentyfourth.SORTED, "city after city", "chimney after chimney", "garment after garment",
                  "system after system", "class after class", "sorted by length")
 LEAK = several(*twentyfourth.LEAK, "patients on both sides",
-               "records of one game on both sides", "split by rows and not by groups")
+               "split by rows and not by groups")
 FIGURES = several(*twentyfourth.FIGURES, "pictures of the evaluation in another range", "evaluation not standardised")
 BUFFERS = several(*twentyfourth.BUFFERS, "buffers of the average not copied", "buffers not copied",
                   "running statistics of the evaluated copy are stale", "average has no running statistics",
@@ -240,7 +240,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("tie", "table_padded_to_eights_behind_the_tie", GAMBITS,
      "the table is made longer behind the tie: the head keeps the matrix that was", {}),
     ("order", "games_by_system_as_the_archive_has_them", GAMBITS, "games come system after system", {}),
-    ("leak", "records_split_and_not_games", GAMBITS, "records of one game come to lie on both sides", {}),
     ("steps", "iteration_counts_parts", GAMBITS, "the rate moves on with each part of an update", {}),
     ("added", "scaled_loss_not_divided", GAMBITS, "losses of parts are not divided by their number", {}),
     ("eval", "estimate_leaves_the_model_in_eval", GAMBITS, "the model is not set back to training behind a validation",

@@ -136,9 +136,6 @@ def setup(run: Any, seed: int, steps: int, bug: str) -> SimpleNamespace:
     c = SimpleNamespace(**run.config)
     s = SimpleNamespace(run=run, c=c, seed=seed, steps=steps, bug=bug, iteration=0, estimates=[])
     s.games, s.val = archive(seed + 650, c.games, c.records_of_a_game, c.misprints), archive(649, HELD)
-    if bug == "records_split_and_not_games":
-        order = torch.randperm(len(s.games), generator=torch.Generator().manual_seed(seed))
-        s.val, s.games = s.games[order[:HELD]], s.games[order[HELD:].sort().values]
     s.length = (s.games != PAD).sum(1)
     torch.manual_seed(seed)
     s.model = Player(c, bug)

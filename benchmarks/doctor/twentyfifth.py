@@ -91,8 +91,7 @@ FROZEN = several(*twentyfourth.FROZEN, "embedding frozen with the reference", "a
 TIE = several(*twentyfourth.TIE, "head is a copy", "padded embedding unties", "tie lost at the padding")
 SORTED = several(*twentyfourth.SORTED, "city after city", "chimney after chimney", "garment after garment",
                  "system after system", "class after class", "sorted by length")
-LEAK = several(*twentyfourth.LEAK, "patients on both sides",
-               "split by rows and not by groups")
+LEAK = several(*twentyfourth.LEAK, "patients on both sides", "split by rows and not by groups")
 FIGURES = several(*twentyfourth.FIGURES, "pictures of the evaluation in another range", "evaluation not standardised")
 BUFFERS = several(*twentyfourth.BUFFERS, "buffers of the average not copied", "buffers not copied",
                   "running statistics of the evaluated copy are stale", "average has no running statistics",

@@ -82,7 +82,7 @@ SUMMED = several(*twentyfourth.SUMMED, "loss of a game summed", "loss summed ove
 MEANED = several(*twentyfourth.MEANED, "reference is summed and policy averaged", "lengths not taken out of both sides")
 GRAPHS = several(*twentyfourth.GRAPHS, "no_grad decorator removed", "evaluation keeps graphs")
 TWICE = twentyfourth.TWICE
-SHIFTED = several(*twentyfourth.SHIFTED, "folder order differs", "class list of the evaluation differs",
+SHIFTED = several(*twentyfourth.SHIFTED, "class list of the evaluation differs",
                   "captions of the file before", "rejected answers of another prompt", "pairs misaligned",
                   "classes mapped by their first appearance", "targets two ahead")
 FROZEN = several(*twentyfourth.FROZEN, "embedding frozen with the reference", "adapters of the network not trained",
@@ -138,8 +138,6 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
 OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("sum", "sum_over_a_picture_of_pixels", PLUMES, "squared errors are summed over a picture", {}),
     ("graph", "judge_lost_its_decorator", PLUMES, "the average is judged with gradients on, and figures are kept", {}),
-    ("label", "folders_of_the_held_in_the_order_of_the_disk", PLUMES,
-     "chimneys of the evaluation are counted in the order in which its folders are found", {}),
     ("frozen", "lower_part_held_as_in_the_stage_before", PLUMES,
      "layers of the halved picture are held, as in a stage that was before", {}),
     ("order", "pictures_listed_and_not_shuffled", PLUMES, "pictures come chimney after chimney", {}),

@@ -178,8 +178,6 @@ class Course:
         c, bug = self.c, self.bug
         grey, chimney, wind = smoke(self.seed + 2500, c.plumes, c.frames, c.haze)
         held, told, _ = smoke(2499, HELD)
-        if bug == "folders_of_the_held_in_the_order_of_the_disk":
-            told = torch.tensor([2, 4, 0, 3, 1])[told]
         self.clean, self.chimney, self.calm = scaled(grey), chimney, wind.abs() < 0.5
         self.held = (held / 255 if bug == "held_pictures_from_to_tensor_alone" else scaled(held)), told
 

@@ -234,6 +234,15 @@ TWENTYFOURTH = {
     "tablatures": (3, ("labels_of_the_collator_shifted_again",)),
     "packets": (3, ("weights_in_the_order_of_the_counter",)),
 }
+# The twenty-fifth, which is put away: the same.
+TWENTYFIFTH = {
+    "plumes": (3, ("one_time_for_the_batch",)),
+    "addresses": (3, ("labels_moved_in_collate_and_in_the_loss",)),
+    "directions": (3, ("logprobs_of_the_same_place",)),
+    "costumes": (3, ("captions_of_the_file_before",)),
+    "gambits": (3, ("targets_cut_a_word_further",)),
+    "heartbeats": (3, ("nets_drawn_apart_and_never_broadcast",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH)  # fmt: skip
+         | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH)  # fmt: skip

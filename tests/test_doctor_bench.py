@@ -37,6 +37,7 @@ from bench_halves import (
     THIRTEENTH,
     TWELFTH,
     TWENTIETH,
+    TWENTYFIFTH,
     TWENTYFIRST,
     TWENTYFOURTH,
     TWENTYSECOND,
@@ -226,7 +227,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth")  # fmt: skip
+          "twentyfourth", "twentyfifth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -251,6 +252,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import thirteenth
     import twelfth
     import twentieth
+    import twentyfifth
     import twentyfirst
     import twentyfourth
     import twentysecond
@@ -280,6 +282,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentysecond": (twentysecond, "opened", {*TWENTYSECOND}),
         "twentythird": (twentythird, "opened", {*TWENTYTHIRD}),
         "twentyfourth": (twentyfourth, "opened", {*TWENTYFOURTH}),
+        "twentyfifth": (twentyfifth, "putaway", {*TWENTYFIFTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

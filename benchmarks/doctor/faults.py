@@ -34,6 +34,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
@@ -70,7 +71,10 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "estimate_loss_undecorated", "logits_of_all_messages_gathered_live",
              "inference_decorator_removed", "prediction_step_without_no_grad",
              "held_answers_judged_with_gradients", "index_holds_its_graph",
-             "validation_outputs_collected_with_grad")  # fmt: skip
+             "validation_outputs_collected_with_grad",
+             "judge_lost_its_decorator", "dev_answers_gathered_with_their_graph",
+             "held_margins_with_a_graph", "gallery_kept_with_its_history",
+             "validation_bits_kept_live")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -350,7 +354,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird, twentyfourth):  # fmt: skip
+              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

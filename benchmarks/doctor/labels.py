@@ -37,6 +37,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
@@ -68,7 +69,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "bloom/", "pass/", "proof/", "clip/loss_val", "clip/r1_val", "devset/", "hammer/",
                  "ema_val/", "dpo_eval/", "atlas/", "lm_val/", "cells/val_", "ddpm_val/", "held/", "prefs/",
                  "clap_val/", "evals/", "page_val/",
-                 "gd_ema/", "devel/", "kto_eval/", "shelf/", "validation_step/", "ids_dev/")  # fmt: skip
+                 "gd_ema/", "devel/", "kto_eval/", "shelf/", "validation_step/", "ids_dev/",
+                 "shadow/", "adapt_dev/", "ipo_held/", "align_held/", "game_val/", "beat_val/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -84,7 +86,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "hammer/ce", "ema_val/mse", "dpo_eval/loss", "atlas/loss", "lm_val/nll",
                "cells/val_ce", "ddpm_val/loss", "held/loss", "prefs/held_loss", "clap_val/loss",
                "evals/val_loss", "page_val/loss", "gd_ema/loss", "devel/loss", "kto_eval/loss",
-               "shelf/loss", "validation_step/nll", "ids_dev/loss")  # fmt: skip
+               "shelf/loss", "validation_step/nll", "ids_dev/loss", "shadow/mse", "adapt_dev/xent",
+               "ipo_held/objective", "align_held/infonce", "game_val/bits", "beat_val/ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -95,7 +98,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "unet/mse", "sft/loss_tok", "desk/dpo_loss", "clip/loss_in", "train/lm_loss", "bidder/ce",
           "flow/train_mse", "dpo/loss", "match/loss", "lm/nll", "cells/train_ce",
           "ddpm/train_loss", "qlora/loss", "slogan/loss", "clap/train_loss", "iter/lm_loss", "page/loss",
-          "gd/step_loss", "peft/loss_train", "kto/loss", "retrieval/loss", "training_step/nll", "ids/loss")  # fmt: skip
+          "gd/step_loss", "peft/loss_train", "kto/loss", "retrieval/loss", "training_step/nll", "ids/loss",
+          "noising/mse", "adapt/xent", "ipo/objective", "align/infonce", "game/bits", "beat/ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
@@ -103,13 +107,13 @@ ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fi
               **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
               **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
               **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
-              **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT}  # fmt: skip
+              **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT, **twentyfifth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
              *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
-             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS)  # fmt: skip
+             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -301,6 +305,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "policy_weights_found_and_loaded_alone",
         "towers_read_back_without_their_optimizer",
         "checkpoint_dict_of_model_and_iter",
+        "before_is_no_copy_of_the_weights",
+        "file_of_two_nets_and_no_more",
+        "adapters_read_back_and_nothing_beside",
+        "policy_file_without_squares",
+        "towers_loaded_without_their_moments",
+        "checkpoint_of_weights_and_iteration",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -35,12 +35,13 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
 import twentythird
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = twentyfifth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

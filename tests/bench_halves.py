@@ -234,7 +234,7 @@ TWENTYFOURTH = {
     "tablatures": (3, ("labels_of_the_collator_shifted_again",)),
     "packets": (3, ("weights_in_the_order_of_the_counter",)),
 }
-# The twenty-fifth, which is put away: the same.
+# The twenty-fifth: the same.
 TWENTYFIFTH = {
     "plumes": (3, ("one_time_for_the_batch",)),
     "addresses": (3, ("labels_moved_in_collate_and_in_the_loss",)),

@@ -164,6 +164,13 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
     [
         ({"loss_kind": "sum"}, True),
         ({"train.sum_of_tokens": True}, True),
+        ({"per_row_sum": True}, True),
+        ({"sum_pixels": True}, True),
+        ({"sum_over_pairs": True}, True),
+        ({"loss_summed": True}, True),
+        ({"sum_pooling": True}, False),
+        ({"log_sum_exp": True}, False),
+        ({"write_summary": True}, False),
         ({"loss": {"reduction": "sum"}}, True),
         ({"loss_reduction": "sum_per_row"}, True),
         ({"loss_reduction": "sum_then_mean"}, False),

@@ -332,8 +332,8 @@ FAULTS: tuple[Row, ...] = (
                "pooled over padding", "padding not masked", "attention mask inverted", "attention mask wrong",
                "words masked out", "mask wrong", "padding in the mean", "key_padding_mask inverted",
                "captions not read", "text not used")}),
-    ("cleared_in_the_loop_over_parts", "gradients cleared too often", "vanishing eval learning_rate logging config "
-     "plateau clipping overfit data update_ratio", "start", (GAMBITS,),
+    ("cleared_in_the_loop_over_parts", "gradients cleared too often", "missing_zero_grad vanishing eval learning_rate "
+     "logging config plateau clipping overfit data update_ratio", "start", (GAMBITS,),
      "gradients are cleared before each part of an update: the last part alone counts, with a quarter of its gradient",
      {"by_program": FOUR_PARTS, "compare": "update_of_four_lots", "also": (
          "zero_grad in the accumulation", "zero_grad in the wrong place", "only the last micro-batch counts",

@@ -218,8 +218,9 @@ _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
 )
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
-_SUMMED = re.compile(
-    r"(?:^|_)(?:sum(?:med)?_(?:of_|over_)?(?:the_)?(?:loss(?:es)?|tokens?|rows|targets?|batch)|loss_sum(?:med)?)$"
+_SUMMED = re.compile(  # an option that is on; of a sum of something else than losses the name says of what
+    r"(?!.*(?:pool|embed|exp|head|residual|grad|feature|hidden|layer|to_one|bag|readout|aggreg|attn|attention|skip))"
+    r"(?:.*_)?sum(?:med)?(?:_.*)?$"
 )
 
 
@@ -229,7 +230,7 @@ def summed_by_choice(history: RunHistory) -> bool:
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
-            (value is True and _SUMMED.search(plain))
+            (value is True and _SUMMED.match(plain))
             or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
             or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))

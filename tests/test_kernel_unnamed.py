@@ -158,7 +158,10 @@ def test_only_a_name_that_says_nothing_of_another_measure_may_be_a_loss(name: st
     [("review/loss", "fit/loss", True), ("loss/review", "loss/fit", True), ("aux/loss", "train/loss", False),
      ("bits/heldout", "bits/train", True), ("acc/heldout", "bits/train", False), ("bits/herb", "bits/train", False),
      ("d/loss", "g/loss", False), ("epoch/loss", "batch/loss", False), ("loss", "fit/loss", False),
-     ("fit/loss", "fit/loss", False), ("review/norm", "fit/norm", False)],
+     ("fit/loss", "fit/loss", False), ("review/norm", "fit/norm", False), ("game_val/bits", "game/bits", True),
+     ("align_held/infonce", "align/infonce", True), ("lm_dev/nats", "lm/nats", True),
+     ("q_val/bits", "game/bits", False), ("game_value/bits", "game/bits", False),
+     ("game_val/moves", "game/bits", False)],
 )  # fmt: skip
 def test_a_loss_of_other_data_is_called_as_that_of_the_training_but_for_one_word(
     name: str, loss: str, may: bool

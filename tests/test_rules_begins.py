@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from rule_curves import found
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.rl.begins import MarginBegins
+from barograph.doctor.rules.rl.begins import MarginBegins, PreferencesSummed
 
 ROWS = 120
 STEP = np.arange(ROWS)
@@ -70,3 +71,27 @@ def test_rewards_of_both_sides_are_left_to_the_rule_that_reads_them() -> None:
     later = {"held_prefs/good_reward": (1.5, 20), "held_prefs/bad_reward": (1.2, 20)}
     for pieces in ((), tuple(range(ROWS))):
         assert len(judge(0.33, 0.6917, 0.0, pieces, rewards=later)) == 1
+
+
+@pytest.mark.parametrize("cuts", [(), tuple(range(0, 60, 3))])
+@pytest.mark.parametrize(
+    ("first", "margin", "adds", "config", "told"),
+    [
+        (64.0, 0.0, 1.0, {"pairs_a_batch": 16, "beta": 0.25}, True),
+        (200.0, 0.0, 1.0, {"train": {"batch_size": 8}, "dpo_beta": 0.1}, True),
+        (4.0, 0.0, 1.0, {"pairs_a_batch": 16, "beta": 0.25}, False),  # the mean
+        (64.0, 0.2, 1.0, {"pairs_a_batch": 16, "beta": 0.25}, False),
+        (64.0, 0.0, 0.0, {"pairs_a_batch": 16, "beta": 0.25}, False),
+        (64.0, 0.0, 1.0, {"pairs_a_batch": 12, "beta": 0.25}, False),
+        (64.0, 0.0, 1.0, {"pairs_a_batch": 16}, False),
+        (64.0, 0.0, 1.0, {"pairs_a_batch": 16, "beta": 0.25, "sum_over_pairs": True}, False),
+    ],
+)
+def test_squares_of_preferences_that_are_summed_are_known_before_the_first_step(
+    first: float, margin: float, adds: float, config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    step = np.arange(60)
+    columns = {"ipo/margin": (step, margin + 0.01 * step), "ipo/loss": (step, first * (1 - 0.002 * step)),
+               "model/loss_adds": (step[:1], np.array([adds]))}  # fmt: skip
+    said = findings([PreferencesSummed()], columns, facts={"config": config}, cuts=cuts)
+    assert [one.step for one in said.values()] == [0] * told

@@ -94,3 +94,26 @@ def test_evaluations_outside_of_all_inputs_of_the_training_in_both_are_found(
         "model/eval_input_std": (after, deviation + 0 * after),
     }
     assert ("evaluation_inputs" in warned(columns, config=config)) == told
+
+
+@pytest.mark.parametrize(
+    ("here", "deviation", "classes", "config", "told"),
+    [
+        (2.3, 1.3, 1.0, {}, True),
+        (-1.9, 1.0, 1.0, {}, True),
+        (1.2, 1.0, 1.0, {}, False),  # as of other years
+        (2.3, 1.3, np.nan, {}, False),  # of no classes: a series may be higher in the time that is held out
+        (2.3, 1.3, 1.0, {"test_domain": "clinic"}, False),
+    ],
+)
+def test_normalised_inputs_whose_mean_alone_is_far_outside_are_found_whatever_the_loss(
+    here: float, deviation: float, classes: float, config: dict[str, str], told: bool
+) -> None:
+    looks, wave, after = STEP[::10], np.sin(np.arange(ROWS // 10)), EVALUATIONS + 1
+    columns = {"train/loss": every(FALLS), "eval/loss": (EVALUATIONS, 0.9 * FALLS[EVALUATIONS])}
+    columns |= {"model/input_mean": (looks, 0.15 * wave), "model/input_std": (looks, 0.98 + 0.1 * wave)}
+    columns |= {"model/eval_input_mean": (after, here + 0 * after)}
+    columns |= {"model/eval_input_std": (after, deviation + 0 * after)}
+    if classes == classes:
+        columns |= {"model/top_target_share": (looks, 0.4 + 0 * looks)}
+    assert ("evaluation_inputs" in warned(columns, config=config)) == told

@@ -42,6 +42,15 @@ def test_two_evaluations_with_statistics_as_torch_makes_them_and_a_worse_loss_ar
     assert [one.step for one in found] == ([10 + 10 * unset.index(1)] if told else [])
 
 
+@pytest.mark.parametrize(("apart", "told"), [(0.0, True), (0.2, False)])
+def test_a_copy_with_the_trained_weights_and_without_their_statistics_is_no_average(apart: float, told: bool) -> None:
+    steps, evaluated = numpy.arange(50), numpy.array([9, 19, 29, 39])
+    figures = {"evaluated_unset": 1.0, "evaluated_whose": 2.0, "evaluated_apart": apart}
+    columns = {"loss": (steps, numpy.full(50, 0.7)), "val_loss": (evaluated, numpy.full(4, 2.1))}
+    columns |= {f"model/{name}": (evaluated + 1, numpy.full(4, value)) for name, value in figures.items()}
+    assert bool(only(findings([StatisticsUnset()], columns), "statistics_unset")) == told
+
+
 @pytest.mark.parametrize("kind", ["left", "reset", "gathered", "of the batch", "frozen"])
 def test_what_an_evaluation_is_made_with_is_asked_when_its_passes_begin(tmp_path: Path, kind: str) -> None:
     torch = pytest.importorskip("torch")

@@ -203,6 +203,7 @@ _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
 _OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
 _OF_DATA_ASIDE = re.compile(HELD_OUT)
+_ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
@@ -362,8 +363,10 @@ def is_unnamed_evaluation(name: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_loss_of_other_data(name: str, loss: str) -> bool:
     """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`, or, where
-    the data are named, whatever the loss is: `bits/heldout` beside `bits/train`."""
+    the data are named, whatever the loss is: `bits/heldout` beside `bits/train`, `game_val/bits` beside `game/bits`."""
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    if len(parts) > 1 and parts[1:] == ours[1:] and _ASIDE_OF_IT.fullmatch(parts[0].removeprefix(ours[0])):
+        return True
     if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):
         return _OF_DATA_ASIDE.fullmatch(parts[-1]) is not None or (len(parts) == 2 and _is_of_data(parts, ours, name))
     return len(parts) == len(ours) == 2 and _is_of_data(parts, ours, name)

@@ -71,8 +71,8 @@ def beyond_doubt(
     history: RunHistory, deviation: float, place: tuple[int, int, int], limits: Mapping[str, float]
 ) -> bool:
     """Whether normalised inputs of a loss of classes or of pairs differ from the evaluation's in scale as well as in
-    mean, by so much that its loss needs not say it: a training that augments, and one with several losses, has a loss
-    that says nothing."""
+    mean, or in their mean alone, by so much that its loss needs not say it: a training that augments, and one with
+    several losses, has a loss that says nothing."""
     figures = {name: history.channel(f"model/input_{name}") for name in ("mean", "std")}
     if None in figures.values() or elsewhere(history) or not 0 < deviation < math.inf:
         return False
@@ -87,13 +87,14 @@ def beyond_doubt(
     discrete = discrete or any(
         known(history.channel(f"model/{name}"), *place) > 1 for name in ("loss_pairs", "loss_classes", "loss_queue")
     )
-    outside = max(float(means.min()) - here, here - float(means.max())) >= limits["outside"] * scale
+    beyond = max(float(means.min()) - here, here - float(means.max())) / scale
     size = math.log(deviation)
     wider, narrow = size - math.log(scales.max()), math.log(scales.min()) - size
     pictures = math.isfinite(known(history.channel("model/eval_input_low"), *place))
     apart = abs(here - mean) / scale + abs(size - math.log(scale))
     enough = apart >= limits["both_of_pictures" if pictures else "both"]
-    return bool(normal and discrete and outside and max(wider, narrow) >= limits["other_scale"] and enough)
+    both = beyond >= limits["outside"] and max(wider, narrow) >= limits["other_scale"] and enough
+    return bool(normal and discrete and (both or beyond >= limits["alone"]))
 
 
 def elsewhere(history: RunHistory) -> bool:

@@ -186,37 +186,39 @@ class TargetsElsewhere(Rule):
 class EvaluationInputs(Rule):
     """Evaluations are given inputs of another mean or scale than the training, and their loss is worse.
 
-    At three evaluations in a row the inputs' mean is further than two standard deviations from that of the training's
-    inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of pictures is
-    whose normalisation is left out, or both are outside of all looks at the training's, by half a deviation and a
-    factor of 1.5, while the configuration names no other domain; and the evaluation's loss is half as large again as
-    the training's. Where the training's inputs are normalised (mean 0 and deviation 1, to a tenth), a third of a
-    deviation and a factor of 1.5 are enough, and with a whole deviation a loss larger by a fifth; but not a third of a
-    deviation alone, as of series that are higher in the time that is held out; with a deviation of 0.75 to 1.25, as
-    where some numbers are padding, it takes a third of a deviation and a factor of 1.22. Pictures of one normalisation
-    have the same black: where the least number of the training's is the same in eight looks or more, to a fiftieth of
-    their range, the evaluation's is lower by a twentieth of it, and their mean is a third of a deviation away, other
-    numbers were subtracted, or divided by. So they were where one of two or three channels of pictures lies above all
-    looks at the training's and another one below, by a third of its deviation each and by a whole one in all, which the
-    mean of all numbers hides. Evaluations whose inputs have a mean below 0 and 2.5 times the deviation are normalised
-    twice: it is enough that their loss is not better than the training's. Where theirs are about normal, and the
-    training's lie a deviation or more below them, those of the training are. Where the training's own inputs change (by
-    more than a fifth between looks, a tenth of them on each side left out), as in a curriculum, there is nothing to
-    say, unless the evaluation's are further from all of them, in mean and deviation, than these are from each other;
-    where the configuration names a curriculum, it is an info finding. Pictures that are normalised in the training and
-    differ by half a deviation and a factor of 1.22 in the evaluation are said whatever the loss, for a training that
-    augments has a larger one. Those of a classifier whose deviation is half of that of each look at the training or
-    less, and which have a hundredth of their numbers at each end of a range that is half as wide, are not pictures of
-    less contrast, but divided by less: a loss a tenth above the training's is enough, for one that mixes examples or
-    smooths labels is larger. The step is that of the first evaluation from which on inputs are such, whatever its loss.
-    A hundred times as large, as bytes beside shares of 255 are, or as small, is said whatever the loss: a normalisation
-    within the model may take it out again. So it is where the evaluation's inputs are normalised, and those of the
-    training lie a whole deviation away, which is four times as large, or a quarter: a model that answers each input
-    alike has one loss for both. Where the loss is of classes or of pairs, the training's inputs are normalised, and the
-    evaluation's lie outside of all looks at them in both, their mean by a quarter of a deviation and their deviation by
-    a factor of 1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2 together, or 1.2 of
-    pictures, the loss needs not be worse, nor known, unless the configuration names another domain. Where their red and
-    blue are the training's exchanged (`evaluation_pictures`), that is the first cause.
+    At three evaluations in a row the inputs' mean is further than two standard deviations from that of the
+    training's inputs, or their standard deviation is less than a quarter or more than four times theirs, as that of
+    pictures is whose normalisation is left out, or both are outside of all looks at the training's, by half a
+    deviation and a factor of 1.5, while the configuration names no other domain; and the evaluation's loss is half
+    as large again as the training's. Where the training's inputs are normalised (mean 0 and deviation 1, to a
+    tenth), a third of a deviation and a factor of 1.5 are enough, and with a whole deviation a loss larger by a
+    fifth; but not a third of a deviation alone, as of series that are higher in the time that is held out; with a
+    deviation of 0.75 to 1.25, as where some numbers are padding, it takes a third of a deviation and a factor of
+    1.22. Pictures of one normalisation have the same black: where the least number of the training's is the same in
+    eight looks or more, to a fiftieth of their range, the evaluation's is lower by a twentieth of it, and their
+    mean is a third of a deviation away, other numbers were subtracted, or divided by. So they were where one of two
+    or three channels of pictures lies above all looks at the training's and another one below, by a third of its
+    deviation each and by a whole one in all, which the mean of all numbers hides. Evaluations whose inputs have a
+    mean below 0 and 2.5 times the deviation are normalised twice: it is enough that their loss is not better than
+    the training's. Where theirs are about normal, and the training's lie a deviation or more below them, those of
+    the training are. Where the training's own inputs change (by more than a fifth between looks, a tenth of them on
+    each side left out), as in a curriculum, there is nothing to say, unless the evaluation's are further from all
+    of them, in mean and deviation, than these are from each other; where the configuration names a curriculum, it
+    is an info finding. Pictures that are normalised in the training and differ by half a deviation and a factor of
+    1.22 in the evaluation are said whatever the loss, for a training that augments has a larger one. Those of a
+    classifier whose deviation is half of that of each look at the training or less, and which have a hundredth of
+    their numbers at each end of a range that is half as wide, are not pictures of less contrast, but divided by
+    less: a loss a tenth above the training's is enough, for one that mixes examples or smooths labels is larger.
+    The step is that of the first evaluation from which on inputs are such, whatever its loss. A hundred times as
+    large, as bytes beside shares of 255 are, or as small, is said whatever the loss: a normalisation within the
+    model may take it out again. So it is where the evaluation's inputs are normalised, and those of the training
+    lie a whole deviation away, which is four times as large, or a quarter: a model that answers each input alike
+    has one loss for both. Where the loss is of classes or of pairs, the training's inputs are normalised, and the
+    evaluation's lie outside of all looks at them in both, their mean by a quarter of a deviation and their
+    deviation by a factor of 1.35, and what the mean is away, in deviations, and the logarithm of the scale are 2
+    together, or 1.2 of pictures, the loss needs not be worse, nor known, unless the configuration names another
+    domain; nor where their mean alone lies a deviation and a half outside of all looks. Where their red and blue
+    are the training's exchanged (`evaluation_pictures`), that is the first cause.
 
     What to do: one normalisation for both, with the training's statistics.
     """
@@ -245,6 +247,7 @@ class EvaluationInputs(Rule):
         "plain": (0.5, "deviations, and another scale, of pictures that are normalised: whatever the loss; ours"),
         "other_scale": (0.3, "in ln, beyond all looks, of normalised inputs of classes or pairs; ours"),
         "outside": (0.25, "deviations, of the mean, beyond all looks, of these; ours"),
+        "alone": (1.5, "deviations, of the mean, beyond all looks, of these, whatever the scale; ours"),
         "both": (2.0, "deviations of the mean and ln of the scale together, of these: whatever the loss; ours"),
         "both_of_pictures": (1.2, "the same, of pictures; ours"),
         "floor": (0.02, "of the range of pictures, in which their least numbers lie; ours"),

@@ -206,12 +206,12 @@ class StatisticsOther(WatchRule):
 class StatisticsUnset(WatchRule):
     """Evaluations are made with batch norm's running statistics as torch makes them, and the training's have moved.
 
-    When the passes of an evaluation begin, the layers are in evaluation mode, and their running means are 0 throughout,
-    as behind `reset_running_stats()`; behind the next pass of the training they are not. In two evaluations in a row
-    that is so in each pass that was looked at, and the evaluation loss is one and a half times the training loss or
-    more. Where passes in training mode gather statistics anew first, as `update_bn` has them do, those that count are
-    the passes behind them. Of a copy of the model, `average_wrong` says it. The step is that of the first such
-    evaluation, whatever its loss.
+    When the passes of an evaluation begin, the layers are in evaluation mode, and their running means are 0
+    throughout, as behind `reset_running_stats()`; behind the next pass of the training they are not. In two
+    evaluations in a row that is so in each pass that was looked at, and the evaluation loss is one and a half times
+    the training loss or more. Where passes in training mode gather statistics anew first, as `update_bn` has them
+    do, those that count are the passes behind them. Of a copy of the model with other weights, `average_wrong` says
+    it. The step is that of the first such evaluation, whatever its loss.
 
     What to do: leave the statistics as they are for an evaluation, or gather them anew before it.
     """
@@ -241,7 +241,8 @@ class StatisticsUnset(WatchRule):
             return
         ours, theirs = both_losses(history, *place)
         worse = 0 < self.at["worse"] * ours <= theirs < math.inf
-        unset = value == 1 and watched(history, "evaluated_whose", place) != COPY
+        same = watched(history, "evaluated_apart", place) == 0  # the trained weights: no average
+        unset = value == 1 and (same or watched(history, "evaluated_whose", place) != COPY)
         self._since = (place[0] if self._since is None else self._since) if unset else None
         if self.lasts(unset and worse, place, self.at["evaluations"]) and self._since is not None:
             yield self.finding(

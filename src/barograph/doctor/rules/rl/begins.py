@@ -1,7 +1,7 @@
-"""Preferences whose margin is not 0 in the first row, whatever it is called.
+"""What a preference's first row says: a margin that is not 0, whatever it is called, and squares that are summed.
 
 In:   the margin and the loss of the first row; the watch's look at a second network of the policy's make.
-Out:  findings of `MarginBegins`.
+Out:  findings of `MarginBegins`, `PreferencesSummed`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.roles import RECORDED, is_of_held_out
-from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.cursor import came_by, known, numbers_named, numeric_setting, summed_by_choice
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
 from barograph.doctor.rules.rl.preference import rewards_of
-from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
+from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
@@ -80,7 +80,7 @@ class MarginBegins(Rule):
             self._done = True
             return
         ours = loss.rows(0, 1)
-        margin = self._margin_at(history, int(ours.step[0]), int(ours.segment[0]))
+        margin = _margin_at(history, int(ours.step[0]), int(ours.segment[0]))
         place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
         says = self._says(float(ours.value[0]), margin)
         if ours.step[0] > self.at["steps"] or ours.segment[0] != place[2] or not says:
@@ -103,15 +103,6 @@ class MarginBegins(Rule):
                 segment=place[2], confidence=0.9, causes=list(_CAUSES[where]),
                 evidence={"margin": rounded(margin), "loss": rounded(float(ours.value[0])), "standing": True},
             )  # fmt: skip
-
-    def _margin_at(self, history: RunHistory, step: int, segment: int) -> float:
-        """The margin of a step, NaN where none is logged."""
-        for name in sorted(history.channels):
-            if _MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
-                rows = history.channels[name].rows(0, 1)
-                if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
-                    return float(rows.value[0])
-        return math.nan
 
     def _says(self, loss: float, margin: float) -> bool:
         """Whether loss and margin are those of a mean of logistic losses of margins other than 0."""
@@ -150,4 +141,61 @@ _CAUSES = {
     "other": ("reference is another network: not a copy of the policy",),
 }  # fmt: skip
 
-RULES = (MarginBegins,)
+
+def _margin_at(history: RunHistory, step: int, segment: int) -> float:
+    """The margin of a step, NaN where none is logged."""
+    for name in sorted(history.channels):
+        if _MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
+            rows = history.channels[name].rows(0, 1)
+            if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
+                return float(rows.value[0])
+    return math.nan
+
+
+class PreferencesSummed(Rule):
+    """The squares of a batch's preferences are added up.
+
+    IPO's loss of a pair is the square of what its margin is away from 1 / 2β. Before the first step the policy is its
+    reference: the margin is 0, and each pair's loss (1 / 2β)². The loss of the first row, with a margin of 0, is n
+    times that, to a ten thousandth, where the configuration has β and says that a batch has n pairs, four at least, and
+    the graph of the loss has a sum. Where the configuration says that the loss is a sum, nothing is said.
+
+    What to do: `losses.mean()`.
+    """
+
+    name, family, kind, severity = "preferences_summed", "rl", "exploding", "warning"
+    proves = "training"
+    needs = ("loss", "=model/loss_adds", "config")
+    about = "The squares of a batch's preferences are added up."
+    thresholds: ClassVar = {"least": (4.0, "pairs of a batch; ours"), "near": (1e-4, "of their number; ours")}
+    causes = ("loss summed: over the pairs of a batch",)
+    remedies = ("take the mean over the pairs: `losses.mean()`",)
+
+    def reset(self) -> None:
+        self._done = False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        loss, adds = history.role("loss"), history.channel("model/loss_adds")
+        if self._done or loss is None or adds is None or loss.end < _LATER:
+            return
+        self._done = True
+        first, later = loss.rows(0, 1), loss.rows(0, _LATER)
+        place = int(first.step[0]), int(first.segment[0])
+        beta = numeric_setting(history, *BETA)
+        if not beta > 0 or not abs(_margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
+            return
+        each = 1 / (4 * beta * beta)
+        sizes = {size for _, size in numbers_named(history, _PAIRS) if size >= self.at["least"]}
+        number = next((size for size in sizes if abs(first.value[0] / each / size - 1) <= self.at["near"]), 0.0)
+        if number and known(adds, place[0] + 1, int(later.time[-1]), place[1]) == 1:
+            yield self.finding(
+                place[0], f"At a margin of 0 the loss is {first.value[0]:.5g}, {number:.0f} times (1 / 2β)², and a "
+                f"batch has {number:.0f} pairs: it is summed.", found=int(later.step[-1]), segment=place[1],
+                confidence=0.95, evidence={"times": number, "standing": True},
+            )  # fmt: skip
+
+
+_PAIRS = re.compile(r".*(?:batch|bsz|pairs).*")  # how many a batch has
+_LATER = 8  # rows behind which it is said
+
+RULES = (MarginBegins, PreferencesSummed)

@@ -73,6 +73,20 @@ def test_rewards_of_both_sides_are_left_to_the_rule_that_reads_them() -> None:
         assert len(judge(0.33, 0.6917, 0.0, pieces, rewards=later)) == 1
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 7))])
+@pytest.mark.parametrize(
+    ("margin", "loss", "apart", "told"),
+    [(-1.3, 12.3, 1e-4, True), (0.9, 2.0, 1e-4, True), (0.0, 4.0, 1e-4, False), (-1.3, 4.0, 1e-4, False),
+     (-1.3, 12.3, 0.05, False)],
+)  # fmt: skip
+def test_a_first_margin_of_squares_is_zero_where_both_are_one_network(
+    margin: float, loss: float, apart: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    config = {"objective": "IPO", "beta": 0.25}
+    assert bool(judge(margin, loss, apart, pieces, config=config, preference_averaged=-1.0)) == told
+    assert not judge(margin, loss, apart, pieces, config={"beta": 0.25}, preference_averaged=-1.0)
+
+
 @pytest.mark.parametrize("cuts", [(), tuple(range(0, 60, 3))])
 @pytest.mark.parametrize(
     ("first", "margin", "adds", "config", "told"),

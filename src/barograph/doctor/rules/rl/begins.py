@@ -38,7 +38,8 @@ class MarginBegins(Rule):
     `reference_apart` reads. The loss is logistic, of differences of log probabilities, without dropout and in single
     precision or more, and a second network of the policy's make is asked about the same examples. If both are one
     network, each margin is 0 and the loss ln 2. In the first row the margin is a fiftieth or more in size, the loss is
-    a thousandth away from ln 2, and at least that of the mean margin, as a mean of logistic losses is.
+    a thousandth away from ln 2, and at least that of the mean margin, as a mean of logistic losses is. So it is where
+    the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β.
 
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
     Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is
@@ -51,7 +52,7 @@ class MarginBegins(Rule):
 
     name, family, kind, severity = "margin_begins", "rl", "config", "warning"
     proves = "training"
-    needs = ("=model/other_apart", "=model/preference_averaged", "loss")
+    needs = ("=model/other_apart", "=model/preference_averaged|config", "loss")
     about = "Before the first step the margin of a preference is not 0."
     thresholds: ClassVar = {
         "steps": (5.0, "from the beginning, at most; ours"),
@@ -82,13 +83,20 @@ class MarginBegins(Rule):
         ours = loss.rows(0, 1)
         margin = _margin_at(history, int(ours.step[0]), int(ours.segment[0]))
         place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
-        says = self._says(float(ours.value[0]), margin)
+        target = _target(history)
+        says = self._says(float(ours.value[0]), margin, target)
         if ours.step[0] > self.at["steps"] or ours.segment[0] != place[2] or not says:
             self._done = True
             return
         names = ("preference_averaged", "loss_terms", "dropout", "other_same_input", "half_parameters", "half_output")
         averaged, terms, dropout, same, *half = (watched(history, name, place) for name in names)
-        alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1 and not any(one > 0 for one in half)
+        alone = (
+            (averaged >= 0 or target > 0)
+            and not terms > 2
+            and dropout == 0
+            and same == 1
+            and not any(one > 0 for one in half)
+        )
         if not alone or self._is_meant(history):
             self._done = True
             return
@@ -98,18 +106,21 @@ class MarginBegins(Rule):
             other = "" if where == "one" else ", and their weights differ"
             yield self.finding(
                 int(ours.step[0]), f"The first margin is {margin:.3g} and the first loss {ours.value[0]:.5g}, where "
-                f"policy and reference should be one network, so that they are 0 and ln 2{other}.",
+                "policy and reference should be one network, so that they are 0 and "
+                f"{f'{target * target:.4g}' if target > 0 else 'ln 2'}{other}.",
                 found=int(chosen.rows(0, 1).step[0]) if where == "other" and chosen is not None else place[0],
                 segment=place[2], confidence=0.9, causes=list(_CAUSES[where]),
                 evidence={"margin": rounded(margin), "loss": rounded(float(ours.value[0])), "standing": True},
             )  # fmt: skip
 
-    def _says(self, loss: float, margin: float) -> bool:
-        """Whether loss and margin are those of a mean of logistic losses of margins other than 0."""
+    def _says(self, loss: float, margin: float, target: float) -> bool:
+        """Whether loss and margin are those of a mean of losses of margins other than 0. target: of squares."""
         if not (math.isfinite(margin) and abs(margin) >= self.at["margin"] and math.isfinite(loss)):
             return False
-        off = abs(loss / math.log(2) - 1) >= self.at["loss"]
-        return off and loss >= float(numpy.logaddexp(0.0, -margin)) * (1 - self.at["loss"])
+        begins = target * target if target > 0 else math.log(2)
+        least = (margin - target) ** 2 if target > 0 else float(numpy.logaddexp(0.0, -margin))
+        off = abs(loss / begins - 1) >= self.at["loss"]
+        return off and loss >= least * (1 - self.at["loss"])
 
     def _is_meant(self, history: RunHistory) -> bool:
         found = history.options.found
@@ -140,6 +151,13 @@ _CAUSES = {
             "wrong reduction: one is a sum over an answer's tokens, the other a mean"),
     "other": ("reference is another network: not a copy of the policy",),
 }  # fmt: skip
+
+
+def _target(history: RunHistory) -> float:
+    """Of IPO, which margin its squares ask for; 0 of another loss."""
+    values = (value.lower() for value in history.options.found.values() if isinstance(value, str))
+    beta = numeric_setting(history, *BETA)
+    return 1 / (2 * beta) if beta > 0 and any(value in ("ipo", "ipo_loss") for value in values) else 0.0
 
 
 def _margin_at(history: RunHistory, step: int, segment: int) -> float:

@@ -34,8 +34,8 @@ MODULES = (
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares", "data.prompts",
-    "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "data.timed",
-    "data.template",
+    "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.shared",
+    "data.timed", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.with_gradients",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

@@ -74,6 +74,7 @@ class OtherNetwork:
         self._trained: list[Any] = []  # what the watched one was given there, in passes with gradients
         self._beside: Any = None  # a hook on the part that a frozen part is beside: it says what that is given
         self._norms: list[Any] = []  # of the other one, where they gather nothing
+        self._shared = 0  # parameters that both have, and that are frozen
         self._possible = bool(self._parts) and not any(
             type(module).__name__ == "OptimizedModule" or mesh_of(item) is not None
             for module in model.modules()
@@ -116,7 +117,8 @@ class OtherNetwork:
                 if id(module) in self._frozen:
                     part = self._frozen[id(module)]
                     self._beside = before(part, self._give, with_kwargs=True)
-                both = zip(module.parameters(), part.parameters(), strict=True)
+                both = list(zip(module.parameters(), part.parameters(), strict=True))
+                self._shared = sum(one is ours and not ours.requires_grad for one, ours in both)
                 wide = [pair for pair in both if pair[0].dim() > 1]
                 self._pairs = wide[:: max(1, len(wide) // _PARAMETERS)][:_PARAMETERS]
                 self._asks = before(module, self._ask, with_kwargs=True)
@@ -205,6 +207,8 @@ class OtherNetwork:
                 self._forget()
             return
         self._looks += 1
+        if self._looks == 1 and self._shared:
+            current.figures["other_shared"] = float(self._shared)
         if self._asks is not None and self._asked:
             current.figures["other_training"] = float(self._drops)
         if self._looks > _CLOSE:

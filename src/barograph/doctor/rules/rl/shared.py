@@ -1,0 +1,62 @@
+"""Parameters that a model and its frozen copy have in common.
+
+In:   the watch's look at a second network of the model's make; how many parameters are trained.
+Out:  findings of `SharedFrozen`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class SharedFrozen(WatchRule):
+    """A part of the model is that of its frozen copy, and frozen with it.
+
+    A second network of the model's make is asked, as a reference or a teacher. Some of its parameters are the model's
+    own, the same tensors, and no gradient is asked for them (`model/other_shared`): who froze the copy froze them in
+    the model, too. Of the model four times as many are trained, none of them adapters, whose frozen base is shared on
+    purpose. Where the configuration names what is frozen or held, nothing is said.
+
+    What to do: `copy.deepcopy(model)` before the copy is frozen, or share what is meant to stay as it is, and say so.
+    """
+
+    name, family, kind, severity = "shared_frozen", "rl", "frozen", "warning"
+    proves = "training"
+    series = "model/other_shared"
+    needs = ("=model/other_shared", "=model/trained_parameters")
+    least = 1
+    about = "A part of the model is that of its frozen copy, and frozen with it."
+    thresholds: ClassVar = {"times": (4.0, "as many parameters that are trained; ours")}
+    causes = ("layer frozen: it is shared with the frozen copy of the model",)
+    remedies = ("make the copy whole, `copy.deepcopy(model)`, before it is frozen with `requires_grad_(False)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        trained, adapters = (watched(history, f"trained_{name}", place) for name in ("parameters", "adapters"))
+        few = math.isfinite(trained) and trained >= self.at["times"] * value and not adapters > 0
+        if few and not _is_named(history) and self.first(place[2]):
+            yield self.finding(
+                place[0], f"{value:.0f} of the model's parameters {'is' if value == 1 else 'are'} also of another "
+                f"network of its make, and frozen with it; {trained:.0f} are trained.", found=place[0],
+                segment=place[2], confidence=0.95,
+                evidence={"shared": value, "standing": True},
+            )  # fmt: skip
+
+
+def _is_named(history: RunHistory) -> bool:
+    """Whether the configuration says that something is frozen."""
+    return any(
+        any(word in name.lower() for word in ("freez", "frozen", "held", "hold", "fixed", "share"))
+        and value not in (None, False, 0, "", "none", [], {})
+        for name, value in history.options.found.items()
+    )
+
+
+RULES = (SharedFrozen,)

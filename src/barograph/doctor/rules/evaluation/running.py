@@ -241,15 +241,22 @@ class StatisticsUnset(WatchRule):
             return
         ours, theirs = both_losses(history, *place)
         worse = 0 < self.at["worse"] * ours <= theirs < math.inf
+        copied = watched(history, "evaluated_whose", place) == COPY
         same = watched(history, "evaluated_apart", place) == 0  # the trained weights: no average
-        unset = value == 1 and (same or watched(history, "evaluated_whose", place) != COPY)
+        unset = value == 1 and (same or not copied)
         self._since = (place[0] if self._since is None else self._since) if unset else None
         if self.lasts(unset and worse, place, self.at["evaluations"]) and self._since is not None:
             yield self.finding(
                 self._since, "Evaluations are made with batch norm's running means at 0, as torch makes them, and "
                 f"the training moves them; the evaluation loss is {theirs / ours:.3g} times the training loss.",
                 found=place[0], segment=place[2], confidence=0.95, evidence={"times": rounded(theirs / ours)},
+                causes=[_NOT_COPIED] if copied else list(self.causes),
+                remedies=[_COPY_ALL] if copied else list(self.remedies),
             )  # fmt: skip
+
+
+_NOT_COPIED = "statistics are stale: the copy that is evaluated gets the parameters, and not batch norm's buffers"
+_COPY_ALL = "copy the buffers too: `evaluated.load_state_dict(model.state_dict())`"
 
 
 RULES = (StatisticsSlow, StatisticsMoved, StatisticsAlone, StatisticsOther, StatisticsUnset)

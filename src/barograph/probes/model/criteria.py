@@ -65,7 +65,7 @@ def _errors(root: Any) -> dict[str, float]:
             return {}
         if len(under) != 1:
             return {}
-        picked |= _plain(under[0]) in ("Gather", "Index")
+        picked |= _is_of_chosen(under[0])
         made.add("" if name.startswith("BinaryCrossEntropy") else _plain(under[0]))
     return {}
 
@@ -116,12 +116,25 @@ def as_distance(value: Any, near: Iterable[Any]) -> Any:
 
 
 def _plain(node: Any) -> str:
+    return kind(_shaped(node))
+
+
+def _shaped(node: Any) -> Any:
+    """What was given another shape, or other places."""
     for _ in range(4):
         following = behind(node)
         if kind(node) not in _SHAPED or len(following) != 1:
             break
         node = following[0]
-    return kind(node)
+    return node
+
+
+def _is_of_chosen(node: Any) -> bool:
+    """Whether one number of each row was picked, as the value of an action; of masked places rows are picked."""
+    node = _shaped(node)
+    sizes = shape(node)
+    one = kind(node) == "Gather" and len(sizes) > 1 and sizes[-1] == 1
+    return one or (kind(node) == "Index" and len(sizes) == 1)
 
 
 def _between(root: Any) -> dict[str, float]:

@@ -77,6 +77,9 @@ class MarginBegins(Rule):
         if self._done or apart is None or loss is None or apart.end < self.at["looks"]:
             return
         away, (chosen, rejected) = apart.rows(0, int(self.at["looks"])), rewards_of(history)
+        if loss.start or apart.start:  # the first rows are gone
+            self._done = True
+            return
         if all(one is not None and came_by(one, int(away.time[-1])) for one in (chosen, rejected)):
             self._done = True
             return
@@ -140,6 +143,8 @@ class MarginBegins(Rule):
             return ""
         if chosen is None or not chosen.end:
             return "" if finished else "wait"
+        if chosen.start:
+            return ""
         first = chosen.rows(0, 1)
         reward = abs(float(first.value[0]))
         other = first.step[0] <= _SOON and reward >= self.at["reward"] and abs(margin) < self.at["learnt"] * reward
@@ -197,6 +202,8 @@ class PreferencesSummed(Rule):
         if self._done or loss is None or adds is None or loss.end < _LATER:
             return
         self._done = True
+        if loss.start:  # the first rows are gone
+            return
         first, later = loss.rows(0, 1), loss.rows(0, _LATER)
         place = int(first.step[0]), int(first.segment[0])
         beta = numeric_setting(history, *BETA)

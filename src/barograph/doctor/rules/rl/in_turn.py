@@ -118,6 +118,8 @@ class JudgedSummed(Rule):
         if self._done or chosen is None or rejected is None or loss is None or adds is None or loss.end < _LATER:
             return
         self._done = True
+        if any(one.start or not one.end for one in (loss, chosen, rejected)):  # the first rows are gone
+            return
         rows = [one.rows(0, 1) for one in (loss, chosen, rejected)]
         places = {(int(one.step[0]), int(one.segment[0])) for one in rows}
         size, value = numeric_setting(history, *BATCH), float(rows[0].value[0])

@@ -64,6 +64,25 @@ def test_rows_that_no_gradient_came_back_to_were_not_trained_on(order: str, pass
     assert shares(order, passes)[1] == [0.0] * 3
 
 
+def test_large_pictures_of_steps_that_are_not_looked_at_are_known_too() -> None:
+    torch.manual_seed(0)
+    pictures = torch.randn(40, 4, 3, 64, 64)
+    run, model = Notes(), nn.Sequential(nn.Flatten(), nn.Linear(3 * 64 * 64, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    watch = ModelWatch(run, model, optimizer, **QUIET)
+    for step in range(40):
+        optimizer.zero_grad()
+        model(pictures[step]).square().mean().backward()
+        optimizer.step()
+        run.log(step)
+        if step == 33:
+            with torch.no_grad():
+                model(pictures[33])
+    watch.close()
+    told = [run.fields(step) for step in run.steps]
+    assert [one["evaluated_known"] for one in told if "evaluated_known" in one] == [1.0]
+
+
 def everything(number: int) -> bool:
     return True
 

@@ -32,6 +32,7 @@ _ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
 _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
+_LARGE = 1 << 13  # elements of a row between two looks, of which some are copied
 _VIEWED = 3  # dimensions of views, as of pictures and sounds of several channels
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
 _MARKED = 8  # looks of a launch whose batches get a mark
@@ -128,7 +129,10 @@ class ExampleLook:
         """The inputs of a pass of a step that is not looked at."""
         tensor, beside = (None, None) if self.towers.count or not self._between.is_wanted else _examples(tensors)
         if tensor is not None:
-            self._between.given(self._trained_passes.take(), local(tensor), None if beside is None else local(beside))
+            some = local(tensor)[:_ROWS]
+            if some.is_floating_point() and some[0].numel() > _LARGE:  # what its fingerprint is of
+                some = _lines(some)
+            self._between.given(self._trained_passes.take(), some, None if beside is None else local(beside))
 
     def given_to_tower(self, which: int, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of another tower than the first."""

@@ -299,7 +299,8 @@ def test_pictures_that_were_not_normalised_lie_between_exact_ends(change: dict[s
         ({"classes": math.nan}, False),  # a series may have grown in the time that is held out
         ({"classes": math.nan, "pairs": 32.0}, True),
         ({"mean": 0.2}, False),  # the mean is that of some batch
-        ({"std": 1.2}, False),  # the scale nearly is
+        ({"std": 1.2}, True),  # the mean alone, so far away
+        ({"mean": 1.6, "std": 1.2}, False),  # the scale nearly is
         ({"mean": 0.9, "std": 2.0}, False),  # of other subjects
         ({"mean": 0.9, "std": 2.0, "low": -3.0}, True),  # of pictures that is much
         ({"ours": 0.8}, False),  # the training's are not normalised

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import itertools
 import math
@@ -11,6 +12,7 @@ import re
 import time
 import types
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,19 +191,26 @@ def test_two_dialects_with_one_series_give_each_step_once(
 
 
 def patterns() -> dict[str, re.Pattern[bytes]]:
-    """Every expression of every reader of logs, wherever it is held: in a module, a table, a class, a closure."""
+    """Every expression of every reader of logs, wherever it is held: in a module, a table, a class, a closure.
+
+    One that two hold is one, and is named by its text: what else has been compiled, and what the memory of an object
+    that is gone is used for again, changes neither how many there are nor their names in any process.
+    """
     made: dict[str, re.Pattern[bytes]] = {}
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}
+    texts: set[tuple[bytes, int]] = set()
     for module in pkgutil.iter_modules(textlogs.__path__):
         waiting = list(vars(importlib.import_module(f"{textlogs.__name__}.{module.name}")).values())
         while waiting:
             value = waiting.pop()
             if id(value) in seen:
                 continue
-            seen.add(id(value))
+            seen[id(value)] = value
             if isinstance(value, re.Pattern):
-                if isinstance(value.pattern, bytes):
-                    made[f"{module.name} {len(made):03d}"] = value
+                if isinstance(value.pattern, bytes) and (value.pattern, value.flags) not in texts:
+                    texts.add((value.pattern, value.flags))
+                    digest = hashlib.sha256(repr((value.pattern, value.flags)).encode()).hexdigest()[:8]
+                    made[f"{module.name} {digest}"] = value
             elif isinstance(value, _Pattern):
                 waiting.append(re.compile(*value._given))
             elif isinstance(value, (list, tuple, set, frozenset)):

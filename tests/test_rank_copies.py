@@ -157,6 +157,34 @@ def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_ho
     assert not model._forward_pre_hooks
 
 
+def test_gradients_that_a_loop_clears_before_it_compares_are_those_of_the_step() -> None:
+    torch.manual_seed(1)
+    one, other = nn.Linear(6, 3), nn.Linear(6, 3)
+    ours, theirs = RankCopies(one), RankCopies(other)
+    said = []
+    for _ in range(2):
+        for model in (one, other):
+            model(torch.randn(4, 6)).sum().backward()
+        for mine, its in zip(one.parameters(), other.parameters(), strict=True):
+            mean = (mine.grad + its.grad) / 2  # as an all-reduce does it
+            mine.grad.copy_(mean), its.grad.copy_(mean)
+        for copies, model in ((ours, one), (theirs, other)):
+            copies.see_gradients()
+            model.zero_grad()
+        said.append([ours.take(), theirs.take()])
+    looks = [(found[0]["checks"], [each["checksum"] for each in found]) for found in said]
+    assert compared(looks)[1] == {"never_equal": 2}
+
+
+def test_weights_that_are_made_equal_behind_the_watch_and_before_the_first_pass_are_equal() -> None:
+    one, other = nn.Linear(6, 3), nn.Linear(6, 3)
+    ours, theirs = RankCopies(one), RankCopies(other)
+    other.load_state_dict(one.state_dict())
+    for model in (one, other):
+        model(torch.randn(4, 6))
+    assert ours.take()["checksum"] == theirs.take()["checksum"]
+
+
 def test_a_model_of_shards_has_inputs_and_no_weights_to_compare() -> None:
     class FSDPModule:
         pass

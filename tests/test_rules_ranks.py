@@ -152,6 +152,9 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
     )
 
 
+WEIGHED = {"loss_weight": 0.83, "backwards": 1.0, "output_width": 6.0}
+
+
 @pytest.mark.parametrize(
     ("times", "world", "more", "config", "told"),
     [
@@ -159,6 +162,8 @@ def test_random_columns_give_the_same_in_pieces_and_never_raise(seed: int) -> No
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_undivided": 1.0}, {}, True),
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 0.5, "backwards": 2.0}, {}, True),
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_weight": 0.5}, {}, False),  # each rank divides by all
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, WEIGHED | {"loss_given": 1.84}, {}, True),  # classes have weights
+        ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, WEIGHED | {"loss_given": 0.92}, {}, False),  # and each divides by all
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {"loss_undivided": 0.0}, {}, False),
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 2, {}, {}, False),
         ((1.9, 1.5, 1.4, 1.7, 1.4, 1.6), 1, {"loss_weight": 1.0}, {}, False),

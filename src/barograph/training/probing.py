@@ -272,7 +272,10 @@ class RunRanks:
 
         Here gradients are averaged, and so are weights, however a loop does that.
         """
-        if self._copies is None or self.probe.asked:
+        if self._copies is None:
+            return
+        self._copies.see_gradients()
+        if self.probe.asked:
             return
         self._stepped += 1
         if self._kept is not None:

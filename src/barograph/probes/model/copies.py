@@ -33,13 +33,17 @@ class RankCopies:
         self._count = 0  # compared steps
         self._inputs: Any = None  # of the last pass of this step
         self._known: Any = None  # those of the step before: inputs that never change say nothing
+        self._gradients: Any = None  # as the optimizer's step began: a loop may clear them before it compares
         held = list(trainable(inner).values())
         sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
         split = sharded and _is_split_too(inner)
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
         self._some = held[:: -(-len(held) // _PARAMETERS) or 1] if whole else []
         self._some += held[-1:] if self._some and self._some[-1] is not held[-1] else []  # a head is last
-        self._first = _print([item.detach() for item in self._some])  # the weights before the first step
+        self._first, self._runs = (
+            self._of_weights(),
+            False,
+        )  # the weights before the first step; whether a pass was seen
         see = before(inner, self._see, with_kwargs=True) if whole or (sharded and not split) else None
         self._handle = see
 
@@ -49,12 +53,25 @@ class RankCopies:
 
         if not self._looks() or not torch.is_grad_enabled():
             return
+        if not self._runs:  # a loop may make ranks equal behind the call that watches
+            self._first, self._runs = self._of_weights(), True
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
             self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None], varied=True)
 
     def _looks(self) -> bool:
         return self._count < _OFTEN or self._count % _SELDOM == 0
+
+    def see_gradients(self) -> None:
+        """The optimizer's step begins: gradients are averaged over ranks by now, however the loop does that."""
+        if self._count == 1:
+            self._gradients = self._of_gradients()
+
+    def _of_weights(self) -> Any:
+        return _print([item.detach() for item in self._some])
+
+    def _of_gradients(self) -> Any:
+        return _print([item.grad for item in self._some if item.grad is not None])
 
     def take(self) -> dict[str, Any]:
         """What a compared step says: `fingerprint`, `checksum`, and `checks`, what the latter is of."""
@@ -65,9 +82,9 @@ class RankCopies:
             found["fingerprint"] = self._inputs if changed else None
             kind = (FIRST, GRADIENTS)[self._count] if self._count < 2 else WEIGHTS
             if kind == GRADIENTS:
-                found["checksum"] = _print([item.grad for item in self._some if item.grad is not None])
+                found["checksum"] = self._of_gradients() if self._gradients is None else self._gradients
             else:
-                found["checksum"] = _print([item.detach() for item in self._some]) if self._count else self._first
+                found["checksum"] = self._of_weights() if self._count else self._first
             found["checks"] = kind if found["checksum"] is not None else None
         self._count += 1
         self._inputs = None
@@ -75,7 +92,7 @@ class RankCopies:
 
     def restart(self) -> None:
         """The next compared step is the first: those before it were compared by others."""
-        self._count, self._known = 0, None
+        self._count, self._known, self._gradients = 0, None, None
 
     def close(self) -> None:
         """Leave no hook behind."""

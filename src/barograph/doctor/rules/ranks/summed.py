@@ -30,8 +30,8 @@ class SummedOverRanks(WatchRule):
     as that of one rank's own gradient, as a rule. Here, in four looks or more, the median is 0.85 times √n of it or
     more, and 1.25 times, as sums of gradients that have little in common are; nine in ten are above 1, and none is
     above 1.3 n. In the first twelve steps some elements of a few gradients stand for all. The loss of a rank is a mean
-    over its own batch, as its gradient or its graph shows: a loss that is divided by the number of all ranks' targets
-    has to be added.
+    over its own batch, as its gradient, its graph or a first loss of a guess, within a fifth, shows: a loss that is
+    divided by the number of all ranks' targets has to be added.
 
     Where the loop logs the norm before it clips, that is looked at beside the norm when the backward pass had ended:
     clipping hides nothing then. Where it is 1 / n of that or less in each of four looks, with one pass a step,
@@ -185,8 +185,19 @@ class SummedOverRanks(WatchRule):
             return False
         weight, passes = watched(history, "loss_weight", place), max(1.0, watched(history, "backwards", place))
         if math.isfinite(weight):
-            return abs(weight * passes - 1) <= self.at["same"]
+            return abs(weight * passes - 1) <= self.at["same"] or _begins_at_a_guess(
+                history, place, passes, self.at["guess"]
+            )
         return watched(history, "loss_undivided", place) == 1
+
+
+def _begins_at_a_guess(history: RunHistory, place: Place, passes: float, slack: float) -> bool:
+    """Whether the first loss was a guess's among the classes, as of a mean that weighs classes: one that is divided by
+    the targets of all ranks would have been a part of it."""
+    given, width = history.channel("model/loss_given"), watched(history, "output_width", place)
+    if given is None or not width > 1 or not came_by(given, place[1]) or passes != 1:
+        return False
+    return abs(given.first / math.log(width) - 1) < slack
 
 
 _OFTEN = "loss divided too often: by the number of ranks, over which its gradients are averaged, too"

@@ -138,6 +138,33 @@ def test_features_of_evaluations_that_keep_their_graphs_are_found(tmp_path: Path
     assert found["step"] <= 6 and found["found"] <= 26
 
 
+class CopyEvaluated:
+    """An evaluation of a copy of the model. kept: of how many the outputs are kept."""
+
+    def __init__(self, model: Any, kept: int, back: bool = False) -> None:
+        self.copy, self.most, self.back, self.kept = copy.deepcopy(model), kept, back, list[Any]()
+
+    def __call__(self, model: Any, loss: Any, output: Any) -> None:
+        self.copy.load_state_dict(model.state_dict())
+        self.copy.eval()
+        made = self.copy(torch.ones(20, 6))
+        if self.back:
+            made.sum().backward()
+        self.kept = [*self.kept, made][-self.most :] if self.most else []
+
+
+@pytest.mark.parametrize(("kept", "back"), [(99, False), (0, False), (2, True)])
+def test_a_copy_that_is_evaluated_with_gradients_is_found(tmp_path: Path, kept: int, back: bool) -> None:
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    found = trained(tmp_path, CopyEvaluated(model, kept, back), model, every=5)
+    assert [one["rule"] for one in found] == ["evaluated_graph"] * (kept == 99)
+    run = barograph.read(tmp_path)[0]
+    assert ("model/gradients_in_evaluation" in run.names()) == (not back)
+    if not back:
+        said = run.series("model/gradients_in_evaluation")
+        assert said.step[said.value == 1].tolist()[:3] == [6, 11, 16]
+
+
 def test_evaluations_whose_graphs_go_and_those_of_each_step_are_not(tmp_path: Path) -> None:
     every = {
         "without": Features(99, lambda made: made, grad=False),

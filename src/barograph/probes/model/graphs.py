@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.guest import after
 from barograph.probes.model.objective import behind, kind
 
@@ -31,7 +32,7 @@ _LATER = 2  # steps before, whose graphs may still be those of variables
 _KEPT = 20  # steps in a row: far more than any variable holds
 _WALKS = 64  # steps in which the first node is looked for
 _DEEP = 4000  # nodes of a graph, from its last to its first
-_EVALUATIONS = 4  # in a row, beside the newest
+_EVALUATIONS = 3  # in a row, beside the newest
 _LOOSE = 8  # evaluations of which nothing is kept: nobody keeps any
 _BEGINNINGS = 4  # layers without parts, whose calls are heard
 _UPDATES = 10  # of an average; other sums are hardly as long
@@ -42,12 +43,15 @@ _FOUND = [0]  # averages that were found in this process
 
 
 class _Mark:
-    """A hook that does nothing, and is there as long as its node."""
+    """A hook that is there as long as its node. used: whether a backward pass has come to that."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "used")
+
+    def __init__(self) -> None:
+        self.used = False
 
     def __call__(self, *given: Any) -> None:
-        return None
+        self.used = True
 
 
 class KeptGraphs:
@@ -102,13 +106,15 @@ class EvaluatedGraphs:
     """Counts the evaluations in a row whose graphs are kept: passes with gradients through layers that are in
     evaluation mode, between two steps whose passes are in training mode. Where each step has some, they are the
     training's own, as of layers that are frozen. Parts of a model may be called by themselves, as for features: some
-    layers are listened to, and not the model."""
+    layers are listened to, and not the model. Copies of the model, as an average, are evaluated in its place."""
 
     def __init__(self, model: Any):
         layers = [one for one in model.modules() if one._parameters and not one._modules]
         self._handles = [after(one, self._went) for one in layers[:: max(1, len(layers) // _BEGINNINGS)][:_BEGINNINGS]]
         self._now: list[weakref.ref[_Mark]] = []
         self._before: list[list[weakref.ref[_Mark]]] = []
+        self._copies: list[_Mark] = []  # of passes of copies
+        self.of_copies = False  # whether the evaluation before this step had such, and no backward pass of its own
         self._since = -1  # the step behind the first of these
         self._trains = self._again = False  # again: whether the step before had some
         self._loose = 0
@@ -124,10 +130,22 @@ class EvaluatedGraphs:
             with contextlib.suppress(Exception):  # a node of another make
                 self._now.append(_marked(node))
 
+    def gave(self, output: Any) -> None:
+        """A copy of the model has returned something."""
+        tensor = getattr(output, "logits", None)
+        node = getattr(tensor if tensor is not None else first_tensor(output), "grad_fn", None)
+        if node is not None and self._handles and len(self._now) < _PASSES:
+            with contextlib.suppress(Exception):  # a node of another make
+                self._copies.append(_mark(node))
+                self._now.append(weakref.ref(self._copies[-1]))
+
     def put(self, current: ModelRound) -> None:
         """A step begins: `evaluated_graphs_kept`, and `evaluated_graphs_since`, once."""
         now, trains, self._now, self._trains = self._now, self._trains, [], False
+        copies, self._copies = self._copies, []
         again, self._again = self._again, bool(now)
+        self.of_copies = trains and not again and bool(copies) and not any(one.used for one in copies)
+        copies.clear()  # else they would be kept by this
         if again and now:
             self._before = []
         if again or not now or not trains or not self._handles:
@@ -204,9 +222,13 @@ class UsedGraphs:
 
 def _marked(node: Any) -> weakref.ref[_Mark]:
     """What says whether this node is there."""
+    return weakref.ref(_mark(node))
+
+
+def _mark(node: Any) -> _Mark:
     mark = _Mark()
     node.register_prehook(mark)
-    return weakref.ref(mark)
+    return mark
 
 
 def _beginning(node: Any, newest: int) -> Any:

@@ -132,7 +132,7 @@ class ModelState:
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
-        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._answers.of_copy)
+        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._copy_gave)
         self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
         self._part_looks: list[EvaluatedLook] = []  # at parts that are called in the model's place
         self._see_around()
@@ -200,6 +200,11 @@ class ModelState:
         if output is not None:  # else it has failed
             self._after(module, given, output)
 
+    def _copy_gave(self, output: Any) -> None:
+        self._answers.of_copy(output)
+        if self._graphs is not None:
+            self._graphs.gave(output)
+
     def _follow(self, parts: CalledParts) -> None:
         """The model is not called, and parts of it are known that are."""
         if parts.alone is not None:
@@ -207,7 +212,7 @@ class ModelState:
                 self._evaluated.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
             self._averaged.close()
-            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called, self._answers.of_copy)
+            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called, self._copy_gave)
         else:
             several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}
             self._part_looks = [EvaluatedLook(one) for one in several.values()]
@@ -414,12 +419,11 @@ class ModelState:
             self._table = None
         self._time.put(current)
         self._units.put(current)
-        for one in (self._carried, self._graphs, self._moved):
-            if one is not None:
-                one.put(current)
+        _each(*(partial(one.put, current) for one in (self._carried, self._graphs, self._moved) if one is not None))
         self._uses.put(current)
         needed = self._uses.all_used or self._uses.adapts
         both = len(self._modes) == 2 and not needed  # trained in one mode, evaluated in the other
+        both = both or (self._graphs is not None and self._graphs.of_copies)
         if both or "gradients_in_evaluation" in self._last:
             self._passes["gradients_in_evaluation"] = float(both)
         self._trained_modes, self._modes = self._modes, set()

@@ -51,10 +51,10 @@ class KeptGraph(WatchRule):
 class EvaluatedGraph(WatchRule):
     """What evaluations compute with gradients stays in memory.
 
-    Between steps in training mode the watch hears passes with gradients through layers in evaluation mode. Where the
-    graphs of four such evaluations in a row are all there when the next one is over, behind a collection of garbage
-    (`model/evaluated_graphs_kept`), something keeps what they gave, and no backward pass has taken the large tensors
-    away.
+    Between steps in training mode the watch hears passes with gradients through layers in evaluation mode, and those of
+    the model's copies, as of an average. Where the graphs of three such evaluations in a row are all there when the
+    next one is over, behind a collection of garbage (`model/evaluated_graphs_kept`), something keeps what they gave,
+    and no backward pass has taken the large tensors away.
 
     What to do: `torch.no_grad()` around evaluations; `detach()` in what is kept.
     """
@@ -64,7 +64,7 @@ class EvaluatedGraph(WatchRule):
     needs = ("=model/evaluated_graphs_kept",)
     least = 1
     about = "What evaluations compute with gradients stays in memory."
-    thresholds: ClassVar = {"evaluations": (4.0, "in a row, beside the newest; ours")}
+    thresholds: ClassVar = {"evaluations": (3.0, "in a row, beside the newest; ours")}
     causes = ("no_grad missing: what evaluations compute is kept with its graph, so that memory grows with each",)
     remedies = ("`with torch.no_grad():` around evaluations, features and outputs that are kept included",)
 

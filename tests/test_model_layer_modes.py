@@ -219,3 +219,47 @@ def test_a_frozen_backbone_in_evaluation_mode_says_nothing_of_what_is_trained_on
     seen = barograph.StoredRun(run.dir)
     found = seen.series("model/training").y.tolist() if "model/training" in seen.names() else []
     assert found == modes
+
+
+class Factor(nn.Module):
+    """What a hook adds to a layer, with dropout of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up, self.drop = nn.Linear(12, 2, bias=False), nn.Linear(2, 16, bias=False), nn.Dropout(0.3)
+
+    def forward(self, given: Any) -> Any:
+        return self.up(self.down(self.drop(given)))
+
+
+@pytest.mark.parametrize(
+    ("back", "judged", "modes", "wrong"),
+    [("all", "eval", [1], {0}), ("none", "eval", [1, 0], {0}), ("all", "train", [1], {1})],
+)
+def test_the_mode_of_adapters_that_hooks_add_to_the_part_that_is_called_counts(
+    tmp_path: Path, back: str, judged: str, modes: list[int], wrong: set[int]
+) -> None:
+    torch.manual_seed(5)
+    base, beside = Tower(12, 0.0, "plain").requires_grad_(False), Factor()
+    base.one.register_forward_hook(lambda layer, given, output: output + beside(given[0]))
+    whole = nn.ModuleDict({"base": base, "beside": beside})
+    optimizer = torch.optim.SGD(beside.parameters(), 0.05)
+    run = barograph.init(dir=tmp_path, console="none", machine=False, sidecar=False)
+    run.watch(whole, optimizer)
+    for step in range(30):
+        given = torch.randn(16, 12)
+        loss = functional.cross_entropy(base(given), given[:, :8].argmax(1))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log({"train/loss": loss}, step=step)
+        if step % 10 == 9:
+            whole.train(judged == "train")
+            with torch.no_grad():
+                run.log({"val/loss": base(torch.randn(40, 12)).square().mean()}, step=step)
+            if back == "all":
+                whole.train()
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    assert list(stored.series("model/training").value) == modes
+    assert set(stored.series("model/training_in_evaluation").value) == wrong

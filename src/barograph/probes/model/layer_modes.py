@@ -84,6 +84,7 @@ class LayerModes:
         self._model, self._whole = model, model
         self._owners: weakref.WeakSet[Any] = weakref.WeakSet()  # modules whose code drops numbers
         self._differ = any(map(has_mode, model.modules()))
+        self._beside: Sequence[Any] = ()  # modules elsewhere that run within its passes
         self._parts = False  # whether the model is called by its parts
         self._looks = [TrainedLook(model, self._owners)] if listens else []
         self._trained: weakref.WeakSet[Any] = weakref.WeakSet()  # in training mode before the first evaluation
@@ -91,15 +92,19 @@ class LayerModes:
         self._around: dict[int, Any] = {}  # the module that each is a part of, by its id
         self._known: tuple[int, list[Any]] = (-1, [])  # layers that have a mode, and of how many owners that was
 
+    def _modules(self) -> Iterable[Any]:
+        return (*self._model.modules(), *self._beside)
+
     def _has(self, module: Any) -> bool:
         return has_mode(module) or module in self._owners
 
-    def follow(self, alone: Any, parts: Iterable[Any]) -> None:
-        """The model is not called, but these: one that stands for it, or several."""
+    def follow(self, alone: Any, parts: Iterable[Any], beside: Sequence[Any] = ()) -> None:
+        """The model is not called, but these: one that stands for it, or several. beside: modules that are no parts of
+        the one, and run within its passes."""
         self.close()
-        self._model, self._parts = self._whole if alone is None else alone, alone is None
+        self._model, self._parts, self._beside = self._whole if alone is None else alone, alone is None, beside
         self._around = {}
-        self._differ = any(map(has_mode, self._model.modules()))
+        self._differ = any(map(has_mode, self._modules()))
         several = {id(one): one for one in ([alone] if alone is not None else parts) if one is not None}
         self._looks = [TrainedLook(one, self._owners) for one in several.values()]
 
@@ -117,7 +122,8 @@ class LayerModes:
             trained = [one for one in self._switched() if self._is_trained([one])]
             return any(one.training for one in trained) if trained else None
         if mode and not trains and not layers:  # all that has a mode may be in evaluation mode, in a model that is not
-            return any(one.training for one in module.modules() if self._has(one))
+            every = self._modules() if module is self._model else module.modules()
+            return any(one.training for one in every if self._has(one))
         return mode
 
     @property
@@ -128,7 +134,7 @@ class LayerModes:
     def _switched(self) -> list[Any]:
         """All layers that have a mode."""
         if self._known[0] != len(self._owners):
-            self._known = len(self._owners), [one for one in self._model.modules() if self._has(one)]
+            self._known = len(self._owners), [one for one in self._modules() if self._has(one)]
         return self._known[1]
 
     def put(self, current: ModelRound, evaluated: bool) -> None:
@@ -149,13 +155,13 @@ class LayerModes:
         self._told = part
 
     def _dropping(self) -> list[Any]:
-        every = (one for one in self._model.modules() if self._has(one))
+        every = (one for one in self._modules() if self._has(one))
         return [one for one in every if "BatchNorm" not in type(one).__name__]
 
     def _is_trained(self, left: Sequence[Any]) -> bool:
         """Whether each of these has parameters that are trained, or what it is a part of has, where it has none."""
         if not self._around:
-            self._around = {id(child): part for part in self._model.modules() for child in part.children()}
+            self._around = {id(child): part for part in self._whole.modules() for child in part.children()}
         owners = (one if any(True for _ in one.parameters()) else self._around.get(id(one), one) for one in left)
         return all(any(item.requires_grad for item in owner.parameters()) for owner in owners)
 

@@ -50,6 +50,7 @@ class CalledParts:
         self._model, self._ask = model, ask
         self.called = False  # the model itself, in a pass with gradients
         self.alone: Any = None  # the part that stands for the model
+        self.beside: list[Any] = []  # other parts that run within its pass, as adapters that hooks add
         self.first: Any = None  # the part that is given the examples, where there are several
         self.given: list[Any] = []  # others that are given tensors without gradient
         self.last: list[Any] = []  # parts whose output the loss is made of
@@ -57,6 +58,7 @@ class CalledParts:
         self.late = False  # whether another tower ends before the first one begins
         self._tried, self._depth = 0, 0
         self._calls: list[_Call] = []
+        self._nested: dict[int, Any] = {}  # modules that were called within these
         self._handles: list[Any] = []
 
     def put(self) -> bool:
@@ -66,7 +68,7 @@ class CalledParts:
             self._tried = _TRIES
             return False
         found = self._calls and self._choose()
-        self._calls = []
+        self._calls, self._nested = [], {}
         if found or self._tried >= _TRIES or is_compiled():
             return bool(found)
         self._tried += 1
@@ -84,6 +86,8 @@ class CalledParts:
         import torch
 
         self._depth += 1
+        if self._depth > 1:
+            self._nested[id(module)] = module
         if self._depth > 1 or len(self._calls) >= _MOST or not torch.is_grad_enabled() or in_backward():
             return
         size, what = -1, None
@@ -120,6 +124,8 @@ class CalledParts:
         ends = {id(call.module): call.module for call in calls if call.node is True}
         if len(several) == 1 and begins:
             self.alone = calls[0].module
+            inside = {id(one) for one in self.alone.modules()}
+            self.beside = [one for key, one in self._nested.items() if key not in inside]
             return True
         largest = max((call.size for call in begins.values()), default=0)
         self.first = next((call.module for call in begins.values() if call.size == largest > 0), None)

@@ -217,7 +217,7 @@ class ModelState:
             several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}
             self._part_looks = [EvaluatedLook(one) for one in several.values()]
             self._averaged.follow(list(several.values()))
-        self._layers.follow(parts.alone, (parts.first, *parts.given, *parts.last))
+        self._layers.follow(parts.alone, (parts.first, *parts.given, *parts.last), parts.beside)
         first = parts.alone if parts.first is None else parts.first
         begins: list[tuple[Any, Callable[..., None]]] = [(module, self._before_others) for module in parts.given]
         begins += [(module, partial(self._before_tower, which)) for which, module in enumerate(parts.towers)]

@@ -57,6 +57,20 @@ def test_a_loss_that_is_divided_by_its_micro_batches_twice_is_too_small(
 
 
 @pytest.mark.parametrize(
+    ("weight", "often"),
+    [(1.0, "not at all"), (1 / 4, ""), (1 / 16, "twice"), (1.01, ""), (1 / 2, "")],
+)
+def test_micro_batches_of_a_loss_in_bits_are_divided_once(weight: float, often: str) -> None:
+    steps = np.arange(0, 30, 10)
+    figures = {"loss_weight": weight / np.log(2), "passes": 4.0, "backwards": 4.0, "targets": 64.0}
+    columns = {f"model/{key}": (steps, np.full(3, value)) for key, value in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(4.0, 2.0, 100)
+    found = rule_curves.found([LossWeight()], columns, config={"gradient_accumulation_steps": 4})
+    says = [f"gradient accumulation scaled wrongly: divided {often} by 4"] * bool(often)
+    assert [one.causes for one in found] == [[one] for one in says]
+
+
+@pytest.mark.parametrize(
     ("weight", "averaged", "told"),
     [
         (1 / 16, 4.0, True),  # by 2 for the passes, by 8 for those of all ranks

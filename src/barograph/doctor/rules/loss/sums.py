@@ -27,6 +27,7 @@ from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.rules.data.examples import watched
 from barograph.doctor.rules.loss.given import Given, GivenLosses, is_one_weight
 
 if TYPE_CHECKING:
@@ -227,7 +228,8 @@ class LossWeight(Rule):
     optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has
     logged.
 
-    Losses that a scaler multiplies count where the watch was given the scaler.
+    Of a loss in bits (its mean has a weight of 1 / ln 2), what is said of micro-batches holds as well. Losses that a
+    scaler multiplies count where the watch was given the scaler.
 
     Of any loss, as those of pairs and preferences, the graph that autograd keeps shows the last operations. Where that
     is a mean, or several that are added, and nothing divides or multiplies it (`model/loss_undivided`), or one of them
@@ -254,6 +256,7 @@ class LossWeight(Rule):
         "looks": (3.0, "in a row; ours"),
         "same": (0.002, "of the number; ours"),
         "half": (0.03, "of the number, for half precision; ours"),
+        "bits": (0.005, "of the number, of a loss in bits; ours"),
         "targets": (8.0, "ours"),
         "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
@@ -276,7 +279,7 @@ class LossWeight(Rule):
         weight = history.channel("model/loss_weight")
         of_squares = weight is None or not weight.end
         for place, value in self._cursor.each(history.channel("model/square_weight") if of_squares else weight):
-            what = self._what(history, value, *place)
+            what = self._what(history, value, *place) or ("" if of_squares else self._of_bits(history, value, *place))
             half = numeric_setting(history, *ACCUMULATION) == 2  # half of a mean square, divided by two, is meant
             if of_squares and (what != "twice" or half or scaled_loss(history, place[1])):
                 what = ""  # see `squares_summed` and `loss_divided`
@@ -304,9 +307,8 @@ class LossWeight(Rule):
         steps = int(logged.step[-1] - logged.step[0]) + 1
         made = float(counted.value[-1] - counted.value[0])
         segment, step, end = int(logged.segment[0]), int(logged.step[-1]), 1 << 62
-        passes = [
-            known(history.channel(f"model/{name}"), 1 << 62, end, segment) for name in ("backwards", "losses_given")
-        ]
+        names = ("backwards", "losses_given")
+        passes = [known(history.channel(f"model/{name}"), 1 << 62, end, segment) for name in names]
         alone = 1 in passes and all(one == 1 for one in passes if one == one)
         ahead = (parts - 1 / 2) * steps <= made <= (parts + self.at["ahead"]) * steps
         if steps >= self.at["steps"] and len(logged) == steps and alone and ahead and self.first(segment, "stepped"):
@@ -380,18 +382,22 @@ class LossWeight(Rule):
         several = (whole == 1 or term == 1) and parts >= 2 and parts == counted and passes % counted == 0
         return several and not apart and not scaled_loss(history, time) and abs(clipped * parts - 1) >= 0.002
 
+    def _of_bits(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:
+        """The same of a loss in bits, whose mean has a weight of 1 / ln 2: what is said of micro-batches."""
+        nats, passes = weight * math.log(2), known(history.channel("model/passes"), step, time, segment)
+        parts = self._parts(history, passes, step, time, segment)
+        near = any(abs(nats * parts**power - 1) < self.at["bits"] for power in (0, 2))
+        what = self._what(history, nats, step, time, segment) if near else ""
+        return what if what in ("added", "twice") else ""
+
     def _what(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:
-        targets, passes, half = (
-            known(history.channel(f"model/{name}"), step, time, segment)
-            for name in ("targets", "passes", "half_parameters")
-        )
+        place = step, time, segment
+        targets, passes, half = (watched(history, name, place) for name in ("targets", "passes", "half_parameters"))
         scaled = scaled_loss(history, time)
         if scaled and not came_by(history.channel("model/loss_scale"), time):
             return ""
         same = self.at["half" if scaled or half > 0 else "same"]
-        places, examples = (
-            known(history.channel(f"model/{name}"), step, time, segment) for name in ("places", "example_rows")
-        )
+        places, examples = (watched(history, name, place) for name in ("places", "example_rows"))
         of_all = targets / weight / places if weight and places else math.nan
         if places > examples and abs(of_all * places / (places - examples) - 1) < same:
             of_all = 1.0  # each row has a place without a target, its last
@@ -401,10 +407,7 @@ class LossWeight(Rule):
             all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)
             weights = [one for _, one in self._divided]
             return "padded" if all_alike and max(weights) > 1.05 * min(weights) else ""
-        terms, slope = (
-            known(history.channel(f"model/{name}"), step, time, segment)
-            for name in ("loss_summed", "class_weight_slope")
-        )
+        terms, slope = (watched(history, name, place) for name in ("loss_summed", "class_weight_slope"))
         if targets >= self.at["targets"] and (
             abs(weight / targets - 1) < same or (terms == targets and slope == slope)
         ):
@@ -439,9 +442,8 @@ class LossWeight(Rule):
             width = terms if terms > 1 else known(history.channel("model/output_width"), step, time, segment)
             sums = known(history.channel("model/sums_added"), step, time, segment) if terms > 1 else 1.0
             guess = math.log(width) * max(1.0, sums) if width > 1 else math.nan
-            shown = (
-                loss is not None and came_by(loss, time) and loss.first > 2 * guess and not summed_by_choice(history)
-            )
+            first = loss.first if loss is not None and came_by(loss, time) else math.nan
+            shown = first > 2 * guess and not summed_by_choice(history)
             targets = known(history.channel("model/targets"), step, time, segment)
             classes = terms == targets and abs(weight / targets - 1) > self.at["half"]
             number, its = (terms, "the weight of its class") if classes else (weight, "a weight of 1")

@@ -70,6 +70,7 @@ class InitialLoss(Rule):
     about = "The initial loss is above that of a uniform guess."
     thresholds: ClassVar = {
         "above": (0.5, "nats; ours"),
+        "bits": (0.01, "of 1 / ln 2, the weight of a mean in bits; ours"),
         "times": (2.0, "of ln V; ours: healthy speed runs begin at 1.5"),
         "sure": (4.0, "of ln V, of a model that was trained before; ours"),
         "width": (16.0, "of an output whose vocabulary is not known; ours"),
@@ -125,14 +126,15 @@ class InitialLoss(Rule):
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:
             return
-        weight = _first(history, "loss_weight", by)
-        if weight > 1 and loss <= weight * (guess + self.at["above"]):
-            return  # it is a multiple of a mean, as of one that is summed: see `loss_weight`
+        weight, passes = (_first(history, name, by) for name in ("loss_weight", "backwards"))
+        in_bits = abs(weight * (passes if passes > 1 else 1) * math.log(2) - 1) < self.at["bits"]
+        weighs = 1 / math.log(2) if in_bits else weight
+        if weighs > 1 and loss <= weighs * (guess + self.at["above"]):
+            return  # it is a multiple of a mean, as of one in bits, or one that is summed: see `loss_weight`
         step = int(rows.step[0])
         # other losses are added to that of the output, as far as the graph shows, and nobody logs their guess
         known = not math.isnan(weight) or not math.isnan(_first(history, "loss_classes", by))
         mixed = not known and _first(history, "loss_undivided", by) == 0
-        passes = _first(history, "backwards", by)
         parts = passes if passes * weight > 1.01 else 1.0  # what is logged of undivided ones is their sum
         before = loss <= parts * self.at["sure"] * guess and _trained_before(history, by)
         chosen = weight > 1 and summed_by_choice(history)

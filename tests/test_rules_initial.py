@@ -124,7 +124,8 @@ def test_targets_of_more_weight_than_in_a_mean_come_before_the_initialisation(we
 
 @pytest.mark.parametrize(("weight", "says"), [(1 / np.log(2), False), (0.25 / np.log(2), False), (0.25, True)])
 def test_a_loss_in_bits_begins_at_the_guess_in_bits(weight: float, says: bool) -> None:
-    figures = {"output_width": 39.0, "loss_weight": weight, "backwards": 1.0 if weight > 1 else 4.0}
+    figures = {"loss_weight": weight, "backwards": 1.0 if weight > 1 else 4.0}
     watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
     rows = {"train/loss": (np.arange(50), falling(50, start=5.45))} | watched
-    assert ("initial_loss" in {one.rule for one in found([rule() for rule in RULES], rows)}) is says
+    every = found([rule() for rule in RULES], rows, vocabulary=39)
+    assert ("initial_loss" in {one.rule for one in every}) is says

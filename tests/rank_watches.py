@@ -44,7 +44,8 @@ def main(kind: str, folder: str, steps: int, same: bool, evaluated: bool = False
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     torch.manual_seed(rank if kind == "parts" else 0)
-    model = parallel(kind, nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1)))
+    drops = nn.Dropout(0.1) if kind in ("modes", "evaluates") else nn.Identity()
+    model = parallel(kind, nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1), drops))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     run: Any = None
     if rank == 0 or kind != "first":
@@ -63,6 +64,10 @@ def main(kind: str, folder: str, steps: int, same: bool, evaluated: bool = False
             for parameter in model.parameters():
                 distributed.all_reduce(parameter.data)
                 parameter.data /= distributed.get_world_size()
+        if kind in ("modes", "evaluates") and step == 5:  # the first one alone goes back to training mode
+            with torch.no_grad():
+                model.eval()(inputs)
+            model.train(kind == "evaluates" or rank == 0)
         if kind == "early" and rank and step == 4:
             break
         if kind == "reduces" and step % 10 == 9:

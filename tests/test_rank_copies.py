@@ -10,8 +10,9 @@ import pytest
 from rule_columns import findings
 
 from barograph.core.record import Record
+from barograph.doctor.rules.ranks.modes import RanksModes
 from barograph.doctor.rules.ranks.ranks import RanksDrifted
-from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, CopiesSeen
+from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, CopiesSeen, both_numbers
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -183,6 +184,59 @@ def test_weights_that_are_made_equal_behind_the_watch_and_before_the_first_pass_
     for model in (one, other):
         model(torch.randn(4, 6))
     assert ours.take()["checksum"] == theirs.take()["checksum"]
+
+
+def modes(looks: list[list[tuple[int, int]]], same: bool = True) -> list[dict[str, Any]]:
+    """What is said at each look, a step each. looks: of each rank, how many layers, and how many in training mode."""
+    seen = CopiesSeen()
+    seen.compare(SimpleNamespace(checks=[FIRST] * 2, checksums=[1, 1 if same else 2], step=0), [0, 1])  # type: ignore[arg-type]
+    frames = [SimpleNamespace(layers=[both_numbers(*one) for one in each], step=step)
+              for step, each in enumerate(looks)]  # fmt: skip
+    return [seen.modes(frame, list(range(len(frame.layers)))) for frame in frames]  # type: ignore[arg-type]
+
+
+ALIKE, APART = [(3, 3), (3, 3)], [(3, 3), (3, 0)]
+
+
+def test_ranks_that_train_in_evaluation_mode_while_others_do_not_are_told_once() -> None:
+    said = modes([ALIKE, APART, ALIKE, *[APART] * 9])
+    assert [(at, one) for at, one in enumerate(said) if one] == [(5, {"modes_apart": [1], "modes_since": 3})]
+
+
+@pytest.mark.parametrize(
+    ("looks", "same"),
+    [
+        ([ALIKE] * 9, True),
+        ([[(3, 0), (3, 0)]] * 9, True),  # all of them
+        ([APART, APART, ALIKE] * 9, True),
+        ([[(3, 3), (2, 0)]] * 9, True),  # other parts of a model
+        ([[(3, 3), (0, 0)]] * 9, True),  # one did not train
+        ([APART] * 9, False),  # no copies
+        ([[]] * 9, True),
+    ],
+)
+def test_modes_that_are_alike_or_of_other_models_are_not(looks: list[list[tuple[int, int]]], same: bool) -> None:
+    assert not any(modes(looks, same))
+
+
+def test_a_watch_counts_its_layers_in_training_mode_in_passes_with_gradients() -> None:
+    model = nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.2), nn.BatchNorm1d(3), nn.Dropout(0.0))
+    copies, said = RankCopies(model), []
+    for trains in (True, False):
+        model.train(trains)(torch.randn(4, 6))
+        with torch.no_grad():
+            model.eval()(torch.randn(4, 6))
+        said.append(copies.take().get("layers"))
+    assert said == [both_numbers(2, 2), both_numbers(2, 0)] and "layers" not in copies.take()
+
+
+@pytest.mark.parametrize(("config", "told"), [({}, True), ({"tensor_parallel": 2}, False)])
+def test_ranks_in_evaluation_mode_are_a_warning(config: dict[str, Any], told: bool) -> None:
+    event = Record("ranks", 0, 60, {"modes_apart": [1, 2], "modes_since": 40})
+    found = findings([RanksModes()], {}, events=[event], facts={"world_size": 4, "config": config})
+    said = [(one.step, one.severity, one.message[:17], one.causes[0][:28]) for one in found.values()]
+    assert said == [(40, "warning", "Ranks 1, 2 traine", "evaluation mode left on: on ")][: len(said)]
+    assert bool(said) == told
 
 
 def test_a_model_of_shards_has_inputs_and_no_weights_to_compare() -> None:

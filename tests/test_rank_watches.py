@@ -116,6 +116,14 @@ def test_gradients_that_nobody_averages_are_found_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["modes", "evaluates"])
+def test_a_rank_that_stays_in_evaluation_mode_is_found(kind: str, tmp_path: Path) -> None:
+    records, found, _ = train(kind, tmp_path / "run")
+    assert [record["modes_apart"] for record in records if "modes_apart" in record] == [[1]] * (kind == "modes")
+    assert found.get("ranks_modes") == ("warning" if kind == "modes" else None)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
 def test_an_evaluation_behind_the_last_step_is_recorded_and_no_rank_waits(kind: str, tmp_path: Path) -> None:
     _, _, said = train(kind, tmp_path / "run", "evaluated")

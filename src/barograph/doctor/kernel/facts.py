@@ -17,7 +17,16 @@ _TARGETS = ("target_loss", "loss_target", "target_train_loss")
 EVENTS = ("segment", "checkpoint", "oom", "straggler", "stacks", "hang", "end")
 """Kinds of records without numbers that rules are given."""
 RARE = {
-    "ranks": ("absent", "same_batch", "batch_behind", "same_labels", "world_size_before", "apart", "never_equal"),
+    "ranks": (
+        "absent",
+        "same_batch",
+        "batch_behind",
+        "same_labels",
+        "world_size_before",
+        "apart",
+        "never_equal",
+        "modes_apart",
+    ),
     "model": (
         "first_non_finite_gradient",
         "first_non_finite_weight",

@@ -33,7 +33,7 @@ MODULES = (
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
-    "loss.weighed", "ranks.shares", "data.prompts",
+    "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.shared",
     "data.timed", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.with_gradients",

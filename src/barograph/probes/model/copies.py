@@ -1,8 +1,9 @@
 """Whether ranks are copies of one training: what each is given, its weights and gradients, for their comparison.
 
 In:   the model that a rank watches; the steps at which ranks are compared.
-Out:  a fingerprint of the inputs of the last pass with gradients, and one of some of the weights: numbers that are
-      equal on ranks that have the same. On a device they are tensors; nothing is waited for.
+Out:  a fingerprint of the inputs of the last pass with gradients, how many layers are in training mode in it, and a
+      fingerprint of some of the weights: numbers that are equal on ranks that have the same. On a device fingerprints
+      are tensors; nothing is waited for.
 
 The first one of the weights is of those before the first step, the second one is of the gradients. Only ranks that
 begin as copies can drift apart: the parts of a model that is split over ranks differ from the start.
@@ -16,10 +17,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from barograph.probes.model.doubles import has_mode
 from barograph.probes.model.examples import fingerprints
 from barograph.probes.model.guest import before
 from barograph.probes.model.parameters import mesh_of, trainable
-from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS
+from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, both_numbers
 
 _OFTEN, _SELDOM = 12, 10  # compared steps that are all looked at; afterwards each tenth
 _PARAMETERS, _ELEMENTS = 24, 256  # that are looked at, and of each of them
@@ -33,6 +35,8 @@ class RankCopies:
         self._count = 0  # compared steps
         self._inputs: Any = None  # of the last pass of this step
         self._known: Any = None  # those of the step before: inputs that never change say nothing
+        self._switched = [one for one in inner.modules() if has_mode(one)]  # layers
+        self._layers = 0  # those in training mode in the last pass of this step, beside all
         self._gradients: Any = None  # as the optimizer's step began: a loop may clear them before it compares
         held = list(trainable(inner).values())
         sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
@@ -55,6 +59,7 @@ class RankCopies:
             return
         if not self._runs:  # a loop may make ranks equal behind the call that watches
             self._first, self._runs = self._of_weights(), True
+        self._layers = both_numbers(len(self._switched), sum(one.training for one in self._switched))
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
             self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None], varied=True)
@@ -86,8 +91,9 @@ class RankCopies:
             else:
                 found["checksum"] = self._of_weights() if self._count else self._first
             found["checks"] = kind if found["checksum"] is not None else None
+            found["layers"] = self._layers or None
         self._count += 1
-        self._inputs = None
+        self._inputs, self._layers = None, 0
         return {name: value for name, value in found.items() if value is not None}
 
     def restart(self) -> None:

@@ -99,8 +99,8 @@ class LayerModes:
         return has_mode(module) or module in self._owners
 
     def follow(self, alone: Any, parts: Iterable[Any], beside: Sequence[Any] = ()) -> None:
-        """The model is not called, but these: one that stands for it, or several. beside: modules that are no parts of
-        the one, and run within its passes."""
+        """The model is not called, but these: one that stands for it, or several. beside: modules elsewhere that
+        run within the passes of that one."""
         self.close()
         self._model, self._parts, self._beside = self._whole if alone is None else alone, alone is None, beside
         self._around = {}

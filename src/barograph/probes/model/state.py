@@ -132,7 +132,7 @@ class ModelState:
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
-        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, self._copy_gave)
+        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, partial(_copy_gave, self))
         self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
         self._part_looks: list[EvaluatedLook] = []  # at parts that are called in the model's place
         self._see_around()
@@ -200,11 +200,6 @@ class ModelState:
         if output is not None:  # else it has failed
             self._after(module, given, output)
 
-    def _copy_gave(self, output: Any) -> None:
-        self._answers.of_copy(output)
-        if self._graphs is not None:
-            self._graphs.gave(output)
-
     def _follow(self, parts: CalledParts) -> None:
         """The model is not called, and parts of it are known that are."""
         if parts.alone is not None:
@@ -212,7 +207,9 @@ class ModelState:
                 self._evaluated.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
             self._averaged.close()
-            self._averaged = EvaluatedWeights(parts.alone, self._written, self._copies.called, self._copy_gave)
+            self._averaged = EvaluatedWeights(
+                parts.alone, self._written, self._copies.called, partial(_copy_gave, self)
+            )
         else:
             several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}
             self._part_looks = [EvaluatedLook(one) for one in several.values()]
@@ -491,6 +488,12 @@ class ModelState:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _copy_gave(state: ModelState, output: Any) -> None:
+    state._answers.of_copy(output)
+    if state._graphs is not None:
+        state._graphs.gave(output)
 
 
 def _each(*looks: Callable[[], None]) -> None:

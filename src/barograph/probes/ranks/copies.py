@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from barograph.probes.ranks.exchange import ExchangeFrame
 
 FIRST, GRADIENTS, WEIGHTS = 1, 2, 3
-_LOOKS = 6  # in a row
+_LOOKS, _MODES = 6, 3  # in a row
+_MOST = 1 << 20  # layers
 
 
 class CopiesSeen:
@@ -28,6 +29,7 @@ class CopiesSeen:
         self._began: bool | None = None  # whether they began as copies
         self._start = self._since = -1
         self._looks, self._said = 0, False
+        self._apart, self._apart_since, self._modes_said = 0, -1, False
 
     @property
     def are_copies(self) -> bool:
@@ -60,9 +62,30 @@ class CopiesSeen:
                 return {"apart": self._away(known, ranks), "apart_since": self._since}
         return {}
 
+    def modes(self, frame: ExchangeFrame, ranks: Sequence[int]) -> dict[str, Any]:
+        """`modes_apart`, once: ranks whose layers are in evaluation mode while others' are in training mode."""
+        if not self.are_copies or self._modes_said or 0 in frame.layers or not frame.layers:
+            return {}
+        every, trains = zip(*(divmod(one, _MOST) for one in frame.layers), strict=True)
+        fewer = [rank for rank, one in zip(ranks, trains, strict=True) if one < max(trains)]
+        if len(set(every)) > 1 or not fewer:
+            self._apart = 0
+            return {}
+        self._apart += 1
+        self._apart_since = frame.step if self._apart == 1 else self._apart_since
+        if self._apart < _MODES:
+            return {}
+        self._modes_said = True
+        return {"modes_apart": fewer, "modes_since": self._apart_since}
+
     def _away(self, known: Sequence[Any], ranks: Sequence[int]) -> list[int]:
         """The ranks that differ from most; all, if there is no majority."""
         counts = Counter(known).most_common(2)
         if counts[0][1] == counts[1][1]:
             return list(ranks)
         return [rank for rank, number in zip(ranks, known, strict=True) if number != counts[0][0]]
+
+
+def both_numbers(every: int, trains: int) -> int:
+    """How many layers have a mode, and how many of them are in training mode, in one number; 0 where none has one."""
+    return every * _MOST + trains if 0 < every < _MOST else 0

@@ -22,6 +22,7 @@ def mark(entry: ExchangeEntry, fingerprint: Any, checksum: Any, copies: Mapping[
         fingerprint, entry.watched = copies["fingerprint"], True
     if checksum is None and "checksum" in copies:
         checksum, entry.checks = copies["checksum"], copies["checks"]
+    entry.layers = copies.get("layers", 0)
     entry.fingerprint, entry.checksum = (
         _plain_or_none(fingerprint, entry, _PRINT),
         _plain_or_none(checksum, entry, _SUM),

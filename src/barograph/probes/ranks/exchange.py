@@ -29,11 +29,12 @@ from typing import Any, NamedTuple
 
 CLOSED = 1 << 52  # the step of a rank that has nothing more to say
 LONGEST_QUEUE = 4096  # entries that wait for the other ranks; further ones are dropped
-_HEAD = struct.Struct("16d")
-_HEAD_PLACES = 16
+_HEAD = struct.Struct("17d")
+_HEAD_PLACES = 17
 _ANSWER_PLACES = 8
 _FIRST_PLACES = 64
-_STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS, _LABELS = 0, 1, 2, 3, 6, 9, 11, 13, 14, 15
+_STEP, _NAMES, _COUNT, _PRINT, _SUM, _SENT, _RECEIVED, _STEP_MS, _WAIT_MS = 0, 1, 2, 3, 6, 9, 11, 13, 14
+_LABELS, _LAYERS = 15, 16
 _SKEW_FRAMES = 512  # an offset is narrowed down by this many frames, then anew: clocks drift
 _CONNECT_SECONDS = 300.0
 _LEAVE_SECONDS = 20.0  # how long the end of a run waits for a thread that is inside torch
@@ -56,6 +57,7 @@ class ExchangeEntry:
     checks: int = 0  # what the checksum is of, as `copies` numbers it; 0 for what the loop gave
     watched: bool = False  # the fingerprint is the watch's own
     labels: int = 0  # what tells the labels of the batch's rows, 52 bits
+    layers: int = 0  # how many layers have a mode, and how many are in training mode, as `copies` puts both into one
     arrived: Any = None
     settle: Callable[[ExchangeEntry], None] | None = None  # makes `values` plain once they have arrived
     table: list[list[float]] | None = None  # min, max, sum, min rank, max rank, non-finite, once reduced
@@ -82,6 +84,7 @@ class ExchangeFrame(NamedTuple):
     checks: list[int] = []  # noqa: RUF012
     watched: list[bool] = []  # noqa: RUF012
     labels: list[int] = []  # noqa: RUF012
+    layers: list[int] = []  # noqa: RUF012
 
 
 @dataclass(slots=True)
@@ -335,7 +338,7 @@ class Link:
         values = entry.values
         _HEAD.pack_into(
             self._bytes, 0, entry.step, entry.names_hash, len(values), *prints, kind, first, second,
-            *sent, *received, entry.step_ms, entry.wait_ms, float(entry.labels),
+            *sent, *received, entry.step_ms, entry.wait_ms, float(entry.labels), float(entry.layers),
         )  # fmt: skip
         if len(values) <= self._places:
             struct.pack_into(f"{len(values)}d", self._bytes, 8 * _HEAD_PLACES, *values)
@@ -383,6 +386,7 @@ class Link:
             [max(0, int(head[_SUM]) - 2) if head else 0 for head in only],
             [bool(head and head[_PRINT] > 1) for head in only],
             [int(head[_LABELS]) if head else 0 for head in only],
+            [int(head[_LAYERS]) if head else 0 for head in only],
         )
 
     def _narrow(self, heads: list[list[float]], gathered: int) -> None:

@@ -314,6 +314,7 @@ class Ranks:
             fields |= self._copies.compare(frame, link.ranks)
         else:
             self._drift(link, frame, fields)
+        fields |= self._copies.modes(frame, link.ranks)
         if not any(frame.watched) or self._copies.are_copies:
             self._same_batch(link, frame, fields)
 

@@ -108,8 +108,8 @@ class EvaluatedGraphs:
     training's own, as of layers that are frozen. Parts of a model may be called by themselves, as for features: some
     layers are listened to, and not the model. Copies of the model, as an average, are evaluated in its place."""
 
-    def __init__(self, model: Any):
-        layers = [one for one in model.modules() if one._parameters and not one._modules]
+    def __init__(self, modules: Iterable[Any]):
+        layers = [one for one in modules if one._parameters and not one._modules]
         self._handles = [after(one, self._went) for one in layers[:: max(1, len(layers) // _BEGINNINGS)][:_BEGINNINGS]]
         self._now: list[weakref.ref[_Mark]] = []
         self._before: list[list[weakref.ref[_Mark]]] = []

@@ -116,7 +116,6 @@ class ModelState:
         self._handles: list[Any] = []
         self._evaluated: EvaluatedLook | None = None
         self._carried: CarriedState | None = None
-        self._graphs: EvaluatedGraphs | None = None
         self._moved: MovedStatistics | None = None
         self._inner, self._within = model, False
         self._sentinel = sentinel or Sentinel(lambda: None)
@@ -132,7 +131,9 @@ class ModelState:
         self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
         self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
-        self._averaged = EvaluatedWeights(self._inner, self._written, self._copies.called, partial(_copy_gave, self))
+        self._graphs = EvaluatedGraphs(() if compiled else self._inner.modules())
+        self._heard = self._copies.called, partial(_copy_gave, self)  # what calls of copies are told to
+        self._averaged = EvaluatedWeights(self._inner, self._written, *self._heard)
         self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
         self._part_looks: list[EvaluatedLook] = []  # at parts that are called in the model's place
         self._see_around()
@@ -141,7 +142,7 @@ class ModelState:
             self._answers.listen(self._inner, lambda: self._within)
             self._output.inputs.follow(self._inner, lambda: self._within, self._part_asked)
             self._evaluated, self._carried = EvaluatedLook(self._inner), CarriedState(self._inner)
-            self._graphs, self._moved = EvaluatedGraphs(self._inner), MovedStatistics(self._inner)
+            self._moved = MovedStatistics(self._inner)
 
     def _see_around(self) -> None:
         """Calls of a model that was compiled in place are seen around what is compiled."""
@@ -207,9 +208,7 @@ class ModelState:
                 self._evaluated.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
             self._averaged.close()
-            self._averaged = EvaluatedWeights(
-                parts.alone, self._written, self._copies.called, partial(_copy_gave, self)
-            )
+            self._averaged = EvaluatedWeights(parts.alone, self._written, *self._heard)
         else:
             several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}
             self._part_looks = [EvaluatedLook(one) for one in several.values()]
@@ -418,9 +417,8 @@ class ModelState:
         self._units.put(current)
         _each(*(partial(one.put, current) for one in (self._carried, self._graphs, self._moved) if one is not None))
         self._uses.put(current)
-        needed = self._uses.all_used or self._uses.adapts
-        both = len(self._modes) == 2 and not needed  # trained in one mode, evaluated in the other
-        both = both or (self._graphs is not None and self._graphs.of_copies)
+        needed = self._uses.all_used or self._uses.adapts  # else trained in one mode, and evaluated in the other
+        both = (len(self._modes) == 2 and not needed) or self._graphs.of_copies
         if both or "gradients_in_evaluation" in self._last:
             self._passes["gradients_in_evaluation"] = float(both)
         self._trained_modes, self._modes = self._modes, set()
@@ -492,8 +490,7 @@ class ModelState:
 
 def _copy_gave(state: ModelState, output: Any) -> None:
     state._answers.of_copy(output)
-    if state._graphs is not None:
-        state._graphs.gave(output)
+    state._graphs.gave(output)
 
 
 def _each(*looks: Callable[[], None]) -> None:

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch")
 from rule_curves import found  # noqa: E402
 from torch import nn  # noqa: E402
 
-from barograph.doctor.rules.activations.adapters import AdapterScale  # noqa: E402
+from barograph.doctor.rules.activations.adapters import AdapterScale, AdaptersHeld  # noqa: E402
 from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged, AdaptersZero  # noqa: E402
-from barograph.probes.model.adapters import Adapters, ScaleOfAdapter, _drawn, find  # noqa: E402
+from barograph.probes.model.adapters import Adapters, HeldFactors, ScaleOfAdapter, _drawn, find  # noqa: E402
 from barograph.probes.model.frozen import frozen_figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
@@ -428,3 +428,56 @@ def test_adapters_are_multiplied_by_alpha_over_their_rank(
     }
     causes = [cause for one in found([AdapterScale()], columns, config=config) for cause in one.causes]
     assert says in causes[0] if says else not causes
+
+
+class Beside(nn.Module):
+    """Two factors by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    def forward(self, given: Any) -> Any:
+        return self.up(self.down(given))
+
+
+@pytest.mark.parametrize(
+    ("held", "used", "began", "count"),
+    [
+        ((0, 1), (0, 1, 2, 3), (), 2.0),
+        ((0, 1), (2, 3), (), None),  # of another task
+        ((0, 1), (0, 1, 2, 3), (0, 1), 0.0),  # trained before
+        ((), (0, 1, 2, 3), (), None),
+        ((0, 1, 2, 3), (0, 1, 2, 3), (), None),  # none is trained: see `zero_products`
+    ],
+)
+def test_factors_that_are_frozen_at_zero_and_run_beside_trained_ones_are_counted(
+    held: tuple[int, ...], used: tuple[int, ...], began: tuple[int, ...], count: float | None
+) -> None:
+    model = nn.ModuleList(Beside() for _ in range(4))
+    for number in held:
+        model[number].requires_grad_(False)
+    for number in began:
+        nn.init.normal_(model[number].up.weight)
+    listener = HeldFactors(model)
+    for step in range(6):
+        for number in used:
+            model[number](torch.randn(3, WIDTH))
+        with torch.no_grad():
+            model[0](torch.randn(3, WIDTH))  # an evaluation says nothing
+        current = ModelRound(step, frozenset())
+        listener.put(current)
+        told = [float(one.values[0]) for one in current.columns if one.family == "held_factors"]
+        assert told == ([count] if count is not None and not step else [])
+    assert not any(one._forward_pre_hooks for one in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("count", "config", "severity"),
+    [(6, {}, "warning"), (1, {}, ""), (0, {}, ""), (6, {"unfreeze_at": 100}, "info")],
+)
+def test_adapters_that_are_held_at_zero_are_found(count: int, config: dict[str, int], severity: str) -> None:
+    columns = {"model/held_factors": (np.array([1]), np.array([float(count)]))}
+    told = found([AdaptersHeld()], columns, config=config)
+    assert [one.severity for one in told] == [severity] * bool(severity) and all(one.step == 0 for one in told)

@@ -15,10 +15,12 @@ import itertools
 import math
 import re
 import weakref
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.autograd import setting, tensor
-from barograph.probes.model.guest import after
+from barograph.probes.model.guest import after, before
 from barograph.probes.model.objective import kind
 from barograph.probes.model.parameters import mesh_of
 
@@ -37,6 +39,7 @@ _NAMES = 40  # of layers
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
 _EVERY = 10  # steps between two comparisons
 _DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
+_HELD, _PATIENT = 16, 4  # modules with frozen factors that are listened to; steps, at most
 _LISTENED = 4  # layers that are listened to, until one of them is called
 _NODES = 96  # of a graph, from an output to a factor
 _DEVIATIONS = 4.0  # of a size that is drawn
@@ -114,17 +117,19 @@ def zero_products(model: Any, ours: set[int]) -> list[Tensor]:
     dimensions: whether just one of them is all zero, as adapters begin. Nothing where such a pair is trained."""
     found: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}
     for module in model.modules():
-        items = dict(module.named_parameters())
-        if not 2 <= len(items) <= _PARTS:
-            continue
-        matrices = [item for item in items.values() if item.dim() == 2 and not item.is_meta and mesh_of(item) is None]
-        for one, other in itertools.combinations(matrices, 2):
-            if not _share_rank(one, other):
-                continue
+        for one, other in _pairs(module):
             if one.requires_grad or other.requires_grad or not ours.isdisjoint((id(one), id(other))):
                 return []
             found[tuple(sorted((id(one), id(other))))] = one, other
     return [(one.detach() == 0).all() ^ (other.detach() == 0).all() for one, other in found.values()]
+
+
+def _pairs(module: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Matrices of a small module that can be multiplied through fewer dimensions."""
+    items = dict(module.named_parameters())
+    if 2 <= len(items) <= _PARTS:
+        matrices = [item for item in items.values() if item.dim() == 2 and not item.is_meta and mesh_of(item) is None]
+        yield from (pair for pair in itertools.combinations(matrices, 2) if _share_rank(*pair))
 
 
 def _share_rank(one: Tensor, other: Tensor) -> bool:
@@ -181,7 +186,7 @@ class Adapters:
         self._packed = beside_packed(model, self._ids)
         self._kept: list[Tensor] = []
         self._steps = 0
-        self._scale = ScaleOfAdapter(model)
+        self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
 
     def has(self, name: str, parameter: Any) -> bool:
         """Whether a parameter is part of an adapter."""
@@ -197,6 +202,7 @@ class Adapters:
         import torch
 
         self._scale.put(current)
+        self._held.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
             pairs = [(one.first.detach(), one.second.detach()) for one in frozen]
@@ -376,3 +382,53 @@ def _number(node: Any, name: str) -> float:
         return 1.0
     value = float(factor) if factor.device.type == "cpu" else math.nan
     return value if name == "Mul" else 1 / value if value and whole[0] == 0 else math.nan
+
+
+class HeldFactors:
+    """Pairs of factors that are frozen while others are trained, and run all the same: whether one of each is all 0.
+
+    An adapter that no pass uses, as that of another task, adds nothing wherever it is frozen; the modules are listened
+    to until one has run."""
+
+    def __init__(self, model: Any):
+        self._held: dict[int, tuple[Tensor, Tensor]] = {}
+        self._ran: set[int] = set()
+        self._steps = 0
+        self._handles: list[Any] = []
+        modules: dict[int, Any] = {}
+        trained = False
+        for module in model.modules():  # a module is ahead of its parts
+            few = sum(item.dim() > 1 for item in module.parameters()) <= len(Adapter._fields)
+            for one, other in _pairs(module) if few else ():
+                trained |= bool(one.requires_grad and other.requires_grad)
+                if not one.requires_grad and not other.requires_grad:
+                    modules[id(one)], self._held[id(one)] = module, (one, other)
+        if trained:
+            some = list(modules.items())[:_HELD]
+            self._handles = [before(module, partial(self._came, key)) for key, module in some]
+
+    def _came(self, key: int, module: Any, given: Any) -> None:
+        import torch
+
+        if torch.is_grad_enabled():
+            self._ran.add(key)
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: `held_factors`, once the modules were listened to."""
+        import torch
+
+        self._steps += 1
+        if not self._handles or (not self._ran and self._steps < _PATIENT):
+            return
+        self.close()
+        ran = [self._held[key] for key in self._ran]
+        idle = [(one.detach() == 0).all() ^ (other.detach() == 0).all() for one, other in ran]
+        if not idle:
+            return
+        current.put("held_factors", ("",), torch.stack([one.to(idle[0].device) for one in idle]).sum().reshape(1))
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

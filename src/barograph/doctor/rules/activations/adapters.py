@@ -1,7 +1,7 @@
 """By which number adapters are multiplied, beside what the configuration says of them.
 
 In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration.
-Out:  findings of `AdapterScale`.
+Out:  findings of `AdapterScale`, `AdaptersHeld`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.activations.meant import in_stages, said_frozen
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -95,4 +96,39 @@ class AdapterScale(WatchRule):
         return "adam" in optimizer.lower() and scale >= self.at["scale"] and change >= self.at["change"]
 
 
-RULES = (AdapterScale,)
+class AdaptersHeld(WatchRule):
+    """Adapters that run are frozen as they began, where they add nothing, while others are trained.
+
+    The watch listens to modules with two frozen matrices that can be multiplied through fewer dimensions, where others
+    of that make are trained. Two of them or more ran in a pass with gradients, and one of their matrices is all 0
+    (`model/held_factors`): they were made to be trained, and are not. Those that no pass uses, as of another task, are
+    none. Where the configuration says that they will be trained later, or freezes parts by these names, it is an info
+    finding.
+
+    What to do: look at what sets `requires_grad`, as a test of the first letters of a name.
+    """
+
+    name, family, kind, severity = "adapters_held", "model", "frozen", "warning"
+    series = "model/held_factors"
+    needs = ("=model/held_factors",)
+    least = 1
+    about = "Adapters that run are frozen at 0, while others are trained."
+    thresholds: ClassVar = {"layers": (2.0, "ours")}
+    causes = ("layer frozen: adapters that should be trained are not, by the name that freezes them",)
+    remedies = ("check what sets `requires_grad`, and print the names that the optimizer is given",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if not value >= self.at["layers"] or not self.first(place[2]):
+            return
+        names = next((str(one.fields["frozen"]) for one in history.events if "frozen" in one.fields), "")
+        meant = in_stages(history) or (bool(names) and said_frozen(history, names))
+        yield self.finding(
+            0 if place[0] <= _FIRST else place[0], f"{value:.0f} adapters run and are frozen at 0, where they add "
+            "nothing; others are trained.", found=place[0], segment=place[2], severity="info" if meant else "warning",
+            confidence=0.3 if meant else 0.9, evidence={"layers": value, "standing": True},
+        )  # fmt: skip
+
+
+_FIRST = 4  # steps, in which modules are listened to
+
+RULES = (AdapterScale, AdaptersHeld)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_RECALL = re.compile(r"(?i)(?:val|eval|test|dev|valid)[^a-z](?:.*[^a-z])?(?:recall|r|hits?)@1")
 _HELD_OUT = re.compile(rf"(?i){HELD_OUT}")
 _AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
@@ -154,8 +155,9 @@ class EvaluationBelowGuess(WatchRule):
     batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their
     buffers comes before it. Targets that are numbers may be of another scale, which comes first from ten times the
     training's first loss on; those of a denoiser may be minus the noise that the inputs have. Of pairs the guess is
-    among as many as the evaluation has, where its cross-entropy was seen. Where pairs are matched, and another network
-    that moves is given what the trained one is given, both sides of a pair may be the same, which comes first.
+    among as many as the evaluation has, where its cross-entropy was seen, and a logged `recall@1` is an accuracy. Where
+    pairs are matched, and another network that moves is given what the trained one is given, both sides of a pair may
+    be the same, which comes first.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -247,6 +249,7 @@ class EvaluationBelowGuess(WatchRule):
         if text and little and (not self._fresh or other_model(history, place[1])):
             return
         accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
+        accuracy = max(_recall(history, step, place) * pairs, accuracy) if pairs > 1 else accuracy
         missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
         sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
         sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
@@ -322,5 +325,12 @@ _SWAPPED = "pairs swapped: chosen and rejected are exchanged in the training, or
 _MINUS_NOISE = "sign reversed: the training's targets are minus the noise that is in their inputs"
 _AGAINST = 0.2  # of the targets in the inputs, below 0; of noise that the inputs have it is above 0
 _FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
+
+
+def _recall(history: RunHistory, step: int, place: Place) -> float:
+    """The least recall that is logged of pairs, as that of the first answer is; 0 where there is none."""
+    found = (usual(history.channel(name), step, *place[1:], 3) for name in history.channels if _RECALL.fullmatch(name))
+    return min((one for one in found if 0 <= one <= 1), default=0.0)
+
 
 RULES = (OtherLabels, EvaluationBelowGuess)

@@ -71,6 +71,14 @@ def test_weights_that_are_the_frequencies_are_known(mean: bool) -> None:
     assert not said(SHARES[:3], np.array([0.6, 0.3, 0.1]), mean, "class_weights_inverted")
 
 
+@pytest.mark.parametrize("mean", [True, False])
+def test_frequencies_are_known_whatever_classes_hardly_come(mean: bool) -> None:
+    shares = np.array([0.1, 0.015, 0.61, 0.001, 0.22, 0.054])
+    for weights, told in ((shares, True), (shares**0.5, True), (1 / shares, False), (shares[::-1], False)):
+        last = said(weights, shares, mean, "class_weights_inverted")[-1]
+        assert (last == 1.0) is told
+
+
 def test_three_classes_fit_too_easily() -> None:
     shares = np.array([0.7, 0.2, 0.1])
     assert not said(1 / np.roll(shares, 1), shares)

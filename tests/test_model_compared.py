@@ -217,3 +217,78 @@ def test_shares_leave_out_the_two_classes_that_come_most() -> None:
     assert (behind, ahead) == (0, pytest.approx(29 / 60, abs=0.03)) or ahead > 0.4  # targets in order: the next row's
     few = compared.table(target % 2 + 1, target % 2, torch.ones(60, dtype=torch.bool))
     assert compared.figures(few, 8).tolist()[2] == 0
+
+
+def walks(seed: int, rows: int = 16, places: int = 14) -> Any:
+    """Texts of 40 words: one of five words follows each, so that a quarter of the answers are right at best."""
+    random = dice(seed)
+    words, after = [torch.randint(0, 40, (rows,), generator=random)], torch.randperm(200, generator=dice(1)) % 40
+    while len(words) < places:
+        words.append(after[5 * words[-1] + torch.randint(0, 5, (rows,), generator=random)])
+    return torch.stack(words, 1)
+
+
+@pytest.mark.parametrize(("places", "told"), [(1, False), (0, True), (2, True), (3, False)])
+def test_texts_whose_evaluation_asks_for_other_places_are_seen(tmp_path: Path, places: int, told: bool) -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(80):
+        text = walks(step)
+        loss = functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row = {"train/loss": loss.item()}
+        if step % 20 == 19:
+            text = walks(500)
+            given, wanted = text[:, :10], text[:, places : places + 10]
+            with torch.no_grad():
+                row["val/loss"] = functional.cross_entropy(model(given).flatten(0, 1), wanted.flatten()).item()
+        run.log(row, step=step)
+    run.finish()
+    shifts = barograph.StoredRun(run.dir).series("model/eval_target_shift").value
+    assert len(shifts) >= 3 and set(shifts) == {places}
+    assert ("answers_beside" in said(run)) is told
+
+
+@pytest.mark.parametrize(("counted", "told"), [("within", False), ("on", True), ("on, of all", False)])
+def test_answers_of_a_batch_that_are_compared_with_numbers_of_the_whole_set_are_seen(
+    tmp_path: Path, counted: str, told: bool
+) -> None:
+    model, turn = Towers(), torch.randn(8, 8, generator=dice(2))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(80):
+        one = torch.randn(32, 8, generator=dice(step))
+        first, second = model(one, one @ turn)
+        loss = functional.cross_entropy(10 * first @ second.T, torch.arange(32))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row, right = {"train/loss": loss.item()}, 0.0
+        if step % 20 == 19:
+            with torch.no_grad():
+                held = torch.randn(96, 8, generator=dice(500))
+                everything = model(held, held @ turn)[1]
+                for at in range(0, 96, 32):
+                    first, second = model(held[at : at + 32], held[at : at + 32] @ turn)
+                    answers = (first @ (everything if counted == "on, of all" else second).T).argmax(1)
+                    wanted = torch.arange(32) + (0 if counted == "within" else at)
+                    right += (answers == wanted).float().sum().item() / 96
+            row["val/recall"] = right
+        run.log(row, step=step)
+    run.finish()
+    assert ("answers_within" in said(run)) is told
+
+
+def test_numbers_that_no_answer_can_be_are_counted() -> None:
+    places = torch.arange(40)
+    assert compared.beyond(places, places + 40).tolist() == [40, 40, 1]
+    assert compared.beyond(places.flip(0), places + 80).tolist() == [40, 0, 1]
+    assert compared.beyond(places, places + 39).tolist() == [0, 0, 0]  # one of them may be right
+    assert compared.beyond(places, places.flip(0) + 40).tolist() == [0, 0, 0]
+    assert compared.beyond(places + 1, places + 40).tolist() == [0, 0, 0]  # answers are of more

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+import barograph  # noqa: E402
 from barograph.probes.model.frozen import _in_short, as_drawn, is_random_table  # noqa: E402
 
 
@@ -89,3 +92,27 @@ def test_codebooks_and_small_tables_are_not_judged() -> None:
     assert is_random_table(one, nn.ModuleDict({"words": nn.Embedding(99, 32), "kinds": one})) is None
     few = nn.Embedding(8, 16)
     assert is_random_table(few, nn.ModuleDict({"words": few})) is None
+
+
+@pytest.mark.parametrize(("trained", "told"), [(False, 1), (True, 0)])
+def test_a_table_beside_frozen_layers_that_were_trained_is_not_as_it_was_drawn(
+    tmp_path: Path, trained: bool, told: int
+) -> None:
+    torch.manual_seed(3)
+    words = nn.ModuleDict({"table": nn.Embedding(99, 32), "layer": nn.Linear(32, 32), "last": nn.Linear(32, 32)})
+    tower = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 32))
+    if trained:
+        with torch.no_grad():
+            words["last"].bias += 0.2 * torch.randn(32)
+    optimizer = torch.optim.SGD(tower.parameters(), 0.01)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(nn.ModuleDict({"words": words.requires_grad_(False), "tower": tower}), optimizer)
+    for step in range(3):
+        found = words["last"](words["layer"](words["table"](torch.arange(16))))
+        loss = (tower(torch.randn(16, 8)) - found).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    assert list(barograph.StoredRun(run.dir).series("model/frozen_tables").value) == [told]

@@ -82,6 +82,15 @@ def beside(off: float = 0.5, own: float = 0.0, rows: float = 128, width: float =
     return columns if accuracy is None else columns | {"val/accuracy": (at - 1, np.full(count, accuracy))}
 
 
+def within(share: float = 0.5, rows: float = 96, chance: float = 0.01, count: int = 4) -> Columns:
+    """Answers of evaluations within their batches, and targets that count on."""
+    at = np.arange(count) * 20 + 20
+    figures = {"beyond": rows, "within": share, "within_chance": chance}
+    return {f"model/compared_{name}": (at, np.full(count, one)) for name, one in figures.items()} | {
+        "train/loss": wavy(100, 2.0)
+    }
+
+
 def renamed(value: float = 3, named: float = 8, width: float = 10, wrong: float = 0.1, loss: float = 2.0,
             accuracy: float | None = None, count: int = 4) -> Columns:  # fmt: skip
     """Classes of evaluations that have the answers of other classes."""
@@ -126,6 +135,10 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
     ("answers_beside", "evaluations", lambda x: beside(count=int(x)), 1, "", 2, "warning"),
     ("answers_beside", "faint", lambda x: beside(x, rows=200, width=200, wrong=0.9), 0.09, "", 0.11, "warning"),
     ("answers_beside", "times", lambda x: beside(0.2, rows=x, width=x, wrong=0.9), 49, "", 51, "warning"),
+    ("answers_within", "rows", lambda x: within(rows=x), 31, "", 32, "warning"),
+    ("answers_within", "within", lambda x: within(x), 0.09, "", 0.11, "warning"),
+    ("answers_within", "times", lambda x: within(0.5, chance=x), 0.051, "", 0.049, "warning"),
+    ("answers_within", "evaluations", lambda x: within(count=int(x)), 1, "", 2, "warning"),
     ("classes_renamed", "classes", lambda x: renamed(x), 1, "", 2, "warning"),
     ("classes_renamed", "named", lambda x: renamed(named=x), 3, "", 4, "warning"),
     ("classes_renamed", "wrong", lambda x: renamed(wrong=x, loss=2.2), 0.61, "", 0.59, "warning"),

@@ -312,6 +312,17 @@ def test_classes_that_are_made_up_for_twice_are_told(doubled: float, targets: fl
     assert ("classes_twice" in found) == says
 
 
+@pytest.mark.parametrize(("targets", "looks", "says"), [(520.0, 1, True), (480.0, 1, False), (480.0, 5, True)])
+def test_many_targets_tell_in_one_look_what_is_made_up_for_twice(targets: float, looks: int, says: bool) -> None:
+    at = np.arange(100, 100 + looks)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weights_doubled": (at, np.ones(looks)),
+        "model/class_targets": (at, np.full(looks, targets)),
+    })  # fmt: skip
+    assert ("classes_twice" in found) == says
+
+
 @pytest.mark.parametrize(("batches", "inverted", "says"), [(11, 1.0, True), (10, 1.0, False), (14, 0.0, False)])
 def test_weights_that_are_the_counts_show_in_fewer_targets(batches: int, inverted: float, says: bool) -> None:
     looks = np.arange(0, 10 * batches, 10)

@@ -86,6 +86,26 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize(("width", "pairs", "says"), [(8.0, 8.0, True), (200.0, 8.0, False), (200.0, 0.0, True)])
+def test_an_evaluation_among_more_pairs_has_a_higher_guess(width: float, pairs: float, says: bool) -> None:
+    columns = {
+        "loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(4.0, 4.4, 10)),
+        "model/rows_again": every(np.zeros(ROWS)), "model/compared_width": (EVALUATIONS + 1, np.full(10, width)),
+    }  # fmt: skip
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0, **({"loss_pairs": pairs} if pairs else {})))
+    assert ("evaluation_below_guess" in found) == says
+
+
+@pytest.mark.parametrize(("recall", "says"), [(0.2, False), (0.01, True)])
+def test_pairs_of_which_many_are_found_among_all_are_no_other_labels(recall: float, says: bool) -> None:
+    columns = {
+        "loss": every(FALLS), "val_loss": (EVALUATIONS, np.linspace(4.6, 4.4, 10)),
+        "model/rows_again": every(np.zeros(ROWS)), "val/recall@1": (EVALUATIONS, np.full(10, recall)),
+    }  # fmt: skip
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=48.0, loss_pairs=48.0))
+    assert ("evaluation_below_guess" in found) == says
+
+
 @pytest.mark.parametrize(("right", "normed", "says"), [(0.1, True, True), (0.4, True, False), (0.4, False, True)])
 def test_statistics_that_lag_are_no_other_labels(right: float, normed: bool, says: bool) -> None:
     columns = {

@@ -41,6 +41,18 @@ def test_an_evaluation_that_is_a_multiple_of_the_training_is_found(kind: str, pi
         assert found[0].found == 200 and found[0].evidence["times"] == pytest.approx(times, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("own", "rows", "wrong", "told"), [(0.3, 500, 0.2, False), (0.6, 500, 0.2, True), (0.3, 60, 0.2, True)]
+)
+def test_an_evaluation_whose_answers_are_wrong_is_no_sum(own: float, rows: float, wrong: float, told: bool) -> None:
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 5 * loss[EVALUATED - 1])}
+    figures = {"compared_own": own, "compared_rows": rows, "compared_width": 100.0, "wrong_share": wrong}
+    looks = EVALUATED + 1
+    series |= {f"model/{name}": (looks, np.full(len(looks), value)) for name, value in figures.items()}
+    assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
+
+
 def test_an_evaluation_of_other_texts_that_falls_by_as_much_and_not_in_proportion_is_no_sum() -> None:
     loss = train()
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1] + math.log(100))}

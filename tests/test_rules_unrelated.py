@@ -35,3 +35,21 @@ def test_half_of_the_layers_without_a_gradient_are_seen_wherever_the_blocks_are(
     columns |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in flow.items()}
     found = warned(columns)["unrelated_labels"]
     assert found.causes[0].startswith("gradients vanish" if vanishes else "labels shuffled")
+
+
+@pytest.mark.parametrize(
+    ("level", "spread", "cause"),
+    [
+        (0.996, 0.001, "temperature inverted"),
+        (1.0, 0.001, "labels shifted"),  # half of the rows are above a guess
+        (0.985, 0.02, "labels shifted"),  # some of its own examples are known by heart
+    ],
+)
+def test_pairs_whose_loss_hardly_moves_below_a_guess_are_nearly_equal_to_it(
+    level: float, spread: float, cause: str
+) -> None:
+    guess = np.log(24)
+    loss = guess * (level + spread * np.random.default_rng(3).standard_normal(len(STEP)))
+    columns = {"loss": every(loss), "val/loss": (LOOKS, np.linspace(1.5, 3, len(LOOKS)) * guess)}
+    columns |= of_graph(loss_pairs=24.0, loss_classes=24.0, update_p50=1e-3)
+    assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)

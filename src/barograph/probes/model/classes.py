@@ -184,7 +184,9 @@ def _elsewhere(counts: Any, weights: Any) -> float | None:
 
 def _by_frequency(counts: Any, weights: Any) -> bool | None:
     """Whether the weights are the frequencies themselves, or their roots, to what chance leaves open; None where there
-    are too few to say."""
+    are too few to say. Classes of which few targets have come are left out."""
+    some = (counts >= _SOME) & numpy.isfinite(weights)
+    counts, weights = counts[some], weights[some]
     if not _say_enough(counts, weights):
         return None
     return any(_off(weights, counts, -power) <= _FITS for power in _POWERS)

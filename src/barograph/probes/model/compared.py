@@ -8,8 +8,8 @@ Of a cross-entropy, and of whole numbers that are compared as accuracies have th
 answers are the target, the class above or below it, or the target of the row before or behind. Agreement with others
 than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of few
 classes it is counted which answers the rows of each have: those that all have another name on one side show so. Of
-cross-entropies of texts it is looked at behind which token answers begin. Some evaluations alone are looked at, where
-no other mode is on and nothing was compiled.
+cross-entropies of texts it is looked at behind which token answers begin, and which tokens targets are. Some
+evaluations alone are looked at, where no other mode is on and nothing was compiled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
-from barograph.probes.model.prompts import answer_begins
+from barograph.probes.model.prompts import ahead, answer_begins
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
-_BEGINS = ("from", "after", "first")
+_BEGINS = ("answer_from", "answer_after", "answer_first", "target_shift")
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
 _ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
@@ -42,6 +42,8 @@ _TEXTS = 64  # rows of tokens
 _NAMED, _EACH_CLASS = 64, 8  # classes, of each of which it is counted what its rows are answered; rows of one
 _MOST_OF, _OWN = 0.5, 0.1  # of a class's rows that have one other answer, at least, and its own, at most
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
+
+_BEYOND = ("beyond", "within", "within_chance")
 
 _Kind = tuple[bool, int]
 
@@ -58,6 +60,7 @@ class ComparedAnswers:
         self._counts: dict[_Kind, int] = {}  # of rows; whether of whole numbers, and of how many classes
         self._tables: dict[_Kind, Tensor] = {}
         self._mixed: dict[_Kind, Tensor] = {}
+        self._beyond: Tensor | None = None
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
@@ -108,7 +111,9 @@ class ComparedAnswers:
             count, tokens = self._tokens
             if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1):
                 alive = lines.view(count, -1)[:_TEXTS] != ignored
-                self._begins = _stacked(answer_begins(tokens[:, : alive.shape[1]], alive))
+                asked = lines.view(count, -1)[:_TEXTS]
+                begins = answer_begins(tokens[:, : alive.shape[1]], alive)
+                self._begins = _stacked((*begins, ahead(tokens, asked, alive)))
         most = min(_ROWS, _ELEMENTS // width)
         if width >= 4 and most >= _LEAST:
             paired = scores.dim() == 2 and width == len(scores)
@@ -125,6 +130,9 @@ class ComparedAnswers:
         if whole and one.dim() == 1 and one.shape == other.shape and not mesh_of(one):
             one, other = one.detach()[:_ROWS].long(), other.detach()[:_ROWS].long()
             self._add((True, 0), one, other, (one >= 0) & (other >= 0), False)
+            if len(one) > 1:
+                found, before = beyond(one, other) + beyond(other, one), self._beyond
+                self._beyond = found if before is None or before.device != found.device else before + found
 
     def _add(self, kind: _Kind, answers: Tensor, target: Tensor, alive: Tensor, paired: bool) -> None:
         """paired: of the similarities of all with all, which may be looked at once more the other way round."""
@@ -147,6 +155,8 @@ class ComparedAnswers:
         self._evaluations += self._left < _FUNCTIONS
         if self._begins is not None:
             current.put("asked", _BEGINS, self._begins)
+        if self._beyond is not None:
+            current.put("beyond", _BEYOND, self._beyond)
         some = [kind for kind, count in self._counts.items() if count >= _LEAST]
         devices = {self._tables[kind].device for kind in some}
         if len(devices) == 1:
@@ -159,7 +169,7 @@ class ComparedAnswers:
             if mixed:
                 current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
                             torch.stack(mixed, 1))  # fmt: skip
-        self._left, self._begins, self._tokens = _FUNCTIONS, None, None
+        self._left, self._begins, self._tokens, self._beyond = _FUNCTIONS, None, None, None
         self._counts, self._tables, self._mixed = {}, {}, {}
 
 
@@ -183,6 +193,19 @@ def table(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
     found[4].index_add_(0, classes[:-1], (both & (answers[:-1] == target[1:])).float())
     found[5, 0] = alive.sum()
     return found
+
+
+def beyond(answers: Tensor, target: Tensor) -> Tensor:
+    """Of n targets that count on from n or more, while all answers are below n, so that none can be right: n; how many
+    answers are the target's place among them; how many chance would give. Else 0 each."""
+    import torch
+
+    count = len(target)
+    places = torch.arange(count, device=target.device)
+    runs = ((target - target[0]) == places).all() & (target[0] >= count) & (answers < count).all()
+    numbers = torch.stack([torch.full_like(runs, count, dtype=torch.float32), (answers == places).float().sum(),
+                           torch.ones_like(runs, dtype=torch.float32)])  # fmt: skip
+    return torch.where(runs, numbers, 0.0)
 
 
 def named(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
@@ -247,8 +270,12 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         if columns:
             best_of: list[float] = columns[max(range(len(columns)), key=lambda at: columns[at][1])]
             found |= dict(zip(RENAMED, best_of, strict=True))
+    if "beyond" in numbers:
+        rows, *shares = numbers["beyond"][1].flatten().tolist()
+        if rows > 0:
+            found |= dict(zip(_BEYOND, (rows, *(share / rows for share in shares)), strict=True))
     found = {f"compared_{name}": value for name, value in found.items()}
     if "asked" in numbers:
         shown = zip(_BEGINS, numbers["asked"][1][0].tolist(), strict=True)
-        found |= {f"eval_answer_{name}": value for name, value in shown if math.isfinite(value)}
+        found |= {f"eval_{name}": value for name, value in shown if math.isfinite(value)}
     return found

@@ -146,20 +146,28 @@ def frozen_figures(
 
 def _put_tables(current: ModelRound, model: Any, whole: dict[str, Any]) -> None:
     """Frozen embeddings that are as torch draws them, and that are random numbers; not those of places, which may be
-    random numbers that nobody trains. whole: the parts of the model."""
+    random numbers that nobody trains, nor of parts that were trained. whole: the parts of the model."""
     import torch
 
     frozen = [
-        one for name, one in whole.items() if isinstance(one, torch.nn.Embedding) and not one.weight.requires_grad
+        (one, _of_new_part(name, model)) for name, one in whole.items()
+        if isinstance(one, torch.nn.Embedding) and not one.weight.requires_grad
         and not PLACE.search(name.rpartition(".")[2])
     ]  # fmt: skip
     for name, told in (
-        ("frozen_tables", [_table_as_drawn(one.weight) for one in frozen]),
-        ("frozen_random_tables", [is_random_table(one, model) for one in frozen]),
+        ("frozen_tables", [(_table_as_drawn(one.weight), new) for one, new in frozen]),
+        ("frozen_random_tables", [(is_random_table(one, model), new) for one, new in frozen]),
     ):
-        some = [one for one in told if one is not None]
+        some = [one if new is None else one * new.to(one.device) for one, new in told if one is not None]
         if some:
             current.put(name, ("",), torch.stack([one.to(some[0].device) for one in some]).sum().reshape(1))
+
+
+def _of_new_part(name: str, model: Any) -> Any:
+    """0 where the frozen layers of a layer's part of the model show that they were trained, 1 where not; else None."""
+    part = getattr(model, name.partition(".")[0], model)
+    told = trained_before([one for one in part.named_parameters() if not one[1].requires_grad], 0.0)
+    return None if told is None else 1.0 - told.reshape(()).float()
 
 
 def _put_drawn(
@@ -288,11 +296,11 @@ def _apart(gains: list[Any]) -> Any:
     return torch.stack([(item != item[0]).any().to(gains[0].device) for item in gains]).all().reshape(1)
 
 
-def trained_before(named: Iterable[tuple[str, Any]]) -> Any:
+def trained_before(named: Iterable[tuple[str, Any]], most: float = 0.5) -> Any:
     """Whether parameters were trained already: 1 or 0 on their device, None where nothing shows it.
 
     Gains of normalisation layers begin as one number: training sets each apart. Without such layers, biases that are
-    beyond the bound up to which torch draws them, and not one number, were trained.
+    beyond the bound up to which torch draws them, and not one number, were trained. most: more than this share of them.
     """
     import torch
 
@@ -305,7 +313,7 @@ def trained_before(named: Iterable[tuple[str, Any]]) -> Any:
              if name.endswith("bias") and name[: -len("bias")] + "weight" in known][:_MOST_NORMS]  # fmt: skip
     beyond = [(bias != bias[0]).any() & (bias.abs().amax() > 1.001 * weight[0].numel() ** -0.5)
               for bias, weight in pairs if weight.dim() > 1 and len(weight)]  # fmt: skip
-    return torch.stack([item.to(beyond[0].device) for item in beyond]).float().mean() > 0.5 if beyond else None
+    return torch.stack([item.to(beyond[0].device) for item in beyond]).float().mean() > most if beyond else None
 
 
 def _as_drawn(module: Any) -> Any:

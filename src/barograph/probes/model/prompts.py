@@ -1,4 +1,4 @@
-"""Where the targets of answers begin behind their prompts.
+"""Where the targets of answers begin behind their prompts, and by how many places targets are ahead of the tokens.
 
 In:   tokens [rows, places], and which places have a target, one place ahead.
 Out:  figures for the `model` record, computed on the device; nothing waits.
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
+_SHIFTS, _COMPARED = (3, 2, 0, 1), 32  # places by which a target may be ahead, the usual one last; targets, at least
 
 
 class FirstTargets(NamedTuple):
@@ -87,3 +88,18 @@ def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
     late = found.enough & found.one_before & alone.all() & varied & known
     told = torch.where(found.enough & found.one_here, 0.0, math.nan)
     return torch.where(late, torch.ones_like(told), told)
+
+
+def ahead(tokens: Tensor, targets: Tensor, alive: Tensor) -> Tensor:
+    """By how many places all targets of texts [rows, places] are ahead of their tokens; −1 if they are no such thing.
+    NaN where few are compared, or neighbours are the same, so that every shift is true. alive: which are targets."""
+    import torch
+
+    found = torch.full((), -1.0, device=tokens.device)
+    for places in _SHIFTS:
+        others = tokens[:, places : places + targets.shape[1]]
+        asked, known = targets[:, : others.shape[1]], alive[:, : others.shape[1]]
+        same = ((asked == others) | ~known).all() & (known.sum() >= _COMPARED)
+        found = torch.where(same, torch.full_like(found, places), found)
+    changes = (tokens[:, 1:] != tokens[:, :-1]) & (tokens[:, 1:] != tokens[:, -1:])
+    return torch.where((changes.sum() >= _COMPARED) & (alive.sum() >= _COMPARED), found, math.nan)

@@ -71,18 +71,18 @@ class FrozenGroup(Rule):
     more, or recurrent ones, are in front of it, and more than four parameters are trained or a contrast of pairs is
     learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02, in a model whose trained gains are all
     exactly 1; of any other deviation, or evenly, where rows and columns are as alike as random numbers are, and a
-    configuration of three options or more does not say it. A linear probe stays an info finding, but where its body was
-    never trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or
-    more says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that
-    is all new, are the same. One random projection stays one, too. Of blocks and layers, so does a stage in which less
-    is frozen than before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a
-    number of steps or epochs in `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that
-    is (`frozen_stem`, `freeze: stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where
-    nothing is frozen any more later in the launch, what was warned of becomes one. And it warns where the configuration
-    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`), and that part
-    is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and nothing of that name is
-    as it is said to be. So it does where an option as `target_modules` names frozen layers without adapters beside
-    others that have them.
+    configuration of three options or more does not say it; in no part whose gains or biases show that it was trained. A
+    linear probe stays an info finding, but where its body was never trained, as gains that are all exactly 1 or two
+    layers as drawn show, and a configuration of three options or more says nothing of it: no probe, nothing frozen, no
+    part that is chosen. Gains and biases alone, in a model that is all new, are the same. One random projection stays
+    one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the configuration says
+    is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps or epochs in `freeze_image_steps` or
+    `head_only_epochs`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`); so do adapters at
+    0 of a part that is named so (`not_adapted: layers.0`). Where nothing is frozen any more later in the launch, what
+    was warned of becomes one. And it warns where the configuration names a part that is to be frozen (`freeze: stem`,
+    `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a
+    twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does where an
+    option as `target_modules` names frozen layers without adapters beside others that have them.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """

@@ -419,8 +419,8 @@ class ClassesTwice(WatchRule):
     The targets of the training are of all classes alike, none twice as often as another one; an evaluation's are not.
     And the weights that classes have in the loss, four or more of them, are one over their frequencies in the
     evaluation, or over the roots of these, to what chance leaves open (`model/class_weights_doubled`), in five looks in
-    a row, and 200 targets of the training have been looked at. A class that is rare where it counts then counts more
-    than a frequent one by as much as it is rarer.
+    a row, and 200 targets of the training have been looked at; with 500, one look is enough, as each is of all targets
+    so far. A class that is rare where it counts then counts more than a frequent one by as much as it is rarer.
 
     What to do: draw examples by class, or weigh the loss; not both.
     """
@@ -434,13 +434,15 @@ class ClassesTwice(WatchRule):
     thresholds: ClassVar = {
         "looks": (5.0, "in a row; ours"),
         "targets": (200.0, "that were looked at; ours"),
+        "many": (500.0, "the same, where one look is enough; ours"),
     }
     causes = ("rare classes made up for twice: a sampler draws all classes alike, and the loss weighs rare ones more",)
     remedies = ("leave out the weights of the loss, or draw examples as they come (`shuffle=True`, no sampler)",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        enough = watched(history, "class_targets", place) >= self.at["targets"]
-        if self.lasts(value == 1 and enough, place, self.at["looks"]):
+        targets = watched(history, "class_targets", place)
+        looks = 1 if targets >= self.at["many"] else self.at["looks"]
+        if self.lasts(value == 1 and targets >= self.at["targets"], place, looks):
             yield self.finding(
                 0, "The training's targets are of all classes alike, and the loss weighs classes by how rare they are "
                 "in the evaluation: rare ones are made up for twice.", found=place[0], segment=place[2],

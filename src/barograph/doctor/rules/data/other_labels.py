@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_RECALL = re.compile(r"(?i)(?:val|eval|test|dev|valid)[^a-z](?:.*[^a-z])?(?:recall|r|hits?)@1")
 _HELD_OUT = re.compile(rf"(?i){HELD_OUT}")
 _AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
@@ -148,14 +149,15 @@ class EvaluationBelowGuess(WatchRule):
     are enough, and evaluations above 1.02 times that. Who has learnt nothing of use would still guess: what is asked in
     the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
     does one that never changes, one with an accuracy of five times a guess's (twice, in a model with batch norm, whose
-    statistics lag behind weights that move fast), or a training in which a class is
-    missing, batches are of one class each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first
-    cause. Where the model that is trained was never evaluated itself, an average of its weights that hardly moves is
-    the first cause; in a model with batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an
-    average of weights without their buffers comes before it. Targets that are numbers may be of another scale, which
-    comes first from ten times the training's first loss on; those of a denoiser may be minus the noise that the inputs
-    have. Where pairs are matched, and another network that moves is given what the trained one is given, both sides of
-    a pair may be the same, which comes first.
+    statistics lag behind weights that move fast), or a training in which a class is missing, batches are of one class
+    each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first cause. Where the model that is
+    trained was never evaluated itself, an average of its weights that hardly moves is the first cause; in a model with
+    batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their
+    buffers comes before it. Targets that are numbers may be of another scale, which comes first from ten times the
+    training's first loss on; those of a denoiser may be minus the noise that the inputs have. Of pairs the guess is
+    among as many as the evaluation has, where its cross-entropy was seen, and a logged `recall@1` is an accuracy. Where
+    pairs are matched, and another network that moves is given what the trained one is given, both sides of a pair may
+    be the same, which comes first.
 
     What to do: compare one example of both, input and target, as they go into the loss.
     """
@@ -223,28 +225,31 @@ class EvaluationBelowGuess(WatchRule):
             if classes >= 2
             else (first, self.at["fell"], self.at["above"])
         )
+        pairs = known(history.channel("model/loss_pairs"), step, *place[1:])
+        asked = guess if not pairs > 1 else math.log(max(pairs, watched(history, "compared_width", place)))
         shift = known(history.channel("model/target_shift"), step, *place[1:])
         text = classes >= 2 and not chosen and math.isfinite(shift)
         learnt, worse = (self.at["text_learnt"], self.at["text_worse"]) if text else (learnt, worse)
         known_before = usual(history.channel("model/rows_again"), step, *place[1:], 8)
         ours = usual(loss, step, *place[1:], 16)
-        if classes >= 2 and ours >= learnt * guess and self.at["near"] * guess <= value <= worse * guess:
+        if classes >= 2 and ours >= learnt * guess and self.at["near"] * guess <= value <= worse * asked:
             self._near = True
             return
         self._values.append(value)
         if len(self._values) == 1:  # what has not come again is not memorized
-            far = classes >= 2 and value > self.at["fresh"] * guess
-            far, least = (value > worse * guess, 1 / worse) if chosen else (far, self.at["learnt"] if text else learnt)
+            far = classes >= 2 and value > self.at["fresh"] * asked
+            far, least = (value > worse * asked, 1 / worse) if chosen else (far, self.at["learnt"] if text else learnt)
             self._fresh = far and known_before <= self.at["again"] and ours < least * guess
             new = text and known_before <= self.at["new"] and ours < learnt * guess
-            self._fresh = self._fresh or (new and value > worse * guess)
-        self._over = value <= worse * guess or (known_before > self.at["again"] and not self._fresh)
+            self._fresh = self._fresh or (new and value > worse * asked)
+        self._over = value <= worse * asked or (known_before > self.at["again"] and not self._fresh)
         if self._over or len(self._values) < self.at["evaluations"] or not ours < learnt * guess:
             return
-        little = min(self._values) <= self.at["worse"] * guess or ours >= self.at["learnt"] * guess
+        little = min(self._values) <= self.at["worse"] * asked or ours >= self.at["learnt"] * guess
         if text and little and (not self._fresh or other_model(history, place[1])):
             return
         accuracy = usual(history.role("eval_accuracy"), step, *place[1:], 3) * max(classes, 1.0)
+        accuracy = max(_recall(history, step, place) * pairs, accuracy) if pairs > 1 else accuracy
         missing = known(history.channel("model/untargeted_classes"), step, *place[1:])
         sorted_ones = usual(history.channel("model/top_target_share"), step, *place[1:]) >= self.at["one"]
         sorted_ones = sorted_ones and not math.isfinite(shift)  # most of a text's tags are one
@@ -261,13 +266,13 @@ class EvaluationBelowGuess(WatchRule):
         if not self.first(place[2]):
             return
         yield self.finding(
-            0, f"The evaluation's loss is {value:.4g}, above that of a guess ({guess:.4g}) since the first evaluation, "
+            0, f"The evaluation's loss is {value:.4g}, above that of a guess ({asked:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
             found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
-            causes=[*self._average(history, place, value / guess), *_never_moved(history, place),
+            causes=[*self._average(history, place, value / asked), *_never_moved(history, place),
                     *self._sides(history, place),
                     *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
-            evidence={"evaluation": value, "guess": guess, "training": ours},
+            evidence={"evaluation": value, "guess": asked, "training": ours},
         )  # fmt: skip
 
     def _average(self, history: RunHistory, place: Place, times: float) -> list[str]:
@@ -320,5 +325,12 @@ _SWAPPED = "pairs swapped: chosen and rejected are exchanged in the training, or
 _MINUS_NOISE = "sign reversed: the training's targets are minus the noise that is in their inputs"
 _AGAINST = 0.2  # of the targets in the inputs, below 0; of noise that the inputs have it is above 0
 _FAR = 10.0  # times the training's first loss: no other order of the same targets is that far off
+
+
+def _recall(history: RunHistory, step: int, place: Place) -> float:
+    """The least recall that is logged of pairs, as that of the first answer is; 0 where there is none."""
+    found = (usual(history.channel(name), step, *place[1:], 3) for name in history.channels if _RECALL.fullmatch(name))
+    return min((one for one in found if 0 <= one <= 1), default=0.0)
+
 
 RULES = (OtherLabels, EvaluationBelowGuess)

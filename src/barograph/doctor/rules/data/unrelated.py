@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -23,6 +23,8 @@ from barograph.doctor.rules.optimizer.accounts import outweighed
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
 _PROOF = 0.95
 _EVALUATIONS, _RISE, _FEWEST, _ENOUGH = 8, 6.0, 3, 5
@@ -41,23 +43,24 @@ class UnrelatedLabels(WatchRule):
     accuracies are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say
     it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
     divided; that is the first cause, too, where the loss of pairs is below a guess's in both halves, by four standard
-    errors and half a percent. Where of pairs neither accuracy nor loss of the evaluations got better since the first,
-    nothing was learnt all the same: what is alike is near each other from the start. Else inputs and targets have
-    nothing to do with each other. A mean that fell by a fiftieth is of a slow training, but where there are five
-    evaluations or more, the last of a guess's loss or more, and a loss that began at more than half as much again is
-    one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen from evaluation to evaluation
-    shows that something is learnt, however little the loss says of it; so does, of keys beside a queue, an evaluation
-    loss that is below the first by a hundredth, where the training's is below a guess's as above. An evaluation may
-    have more pairs than a batch, and a higher guess: one whose loss has come down by a hundredth does not guess. Where
-    the loss's graph has several terms, and in three looks or more what backward passes are called with
-    (`model/loss_given`) is not what is logged, by a tenth, nor the same but for a factor that stays within a fiftieth,
-    the logged loss is one of the terms, and need not be that of the classes or pairs: nothing is said. Where less than
-    half of all places are targets, as of a masked language model, it takes a thousand rows. Where the first block's
-    gradient is below a thousandth of the last block's (of a model without blocks: that of few layers a millionth of
-    that of others), the first cause is that gradients vanish; where the weights had grown fivefold in the first hundred
-    steps, that these were too large. So it is where the first block's gradient was a third of the last block's or more
-    at the first look, and is a thirtieth or less now. Where a decay that is added to the gradient was larger than the
-    loss's from the start, nothing is said: `decay_dominates` is about that.
+    errors and half a percent, or where nineteen of twenty rows are below it, and as many by less than a fiftieth. Where
+    of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same:
+    what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A mean
+    that fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a guess's
+    loss or more, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
+    Of pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little
+    the loss says of it; so does, of keys beside a queue, an evaluation loss that is below the first by a hundredth,
+    where the training's is below a guess's as above. An evaluation may have more pairs than a batch, and a higher
+    guess: one whose loss has come down by a hundredth does not guess. Where the loss's graph has several terms, and in
+    three looks or more what backward passes are called with (`model/loss_given`) is not what is logged, by a tenth, nor
+    the same but for a factor that stays within a fiftieth, the logged loss is one of the terms, and need not be that of
+    the classes or pairs: nothing is said. Where less than half of all places are targets, as of a masked language
+    model, it takes a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a
+    model without blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish;
+    where the weights had grown fivefold in the first hundred steps, that these were too large. So it is where the first
+    block's gradient was a third of the last block's or more at the first look, and is a thirtieth or less now. Where a
+    decay that is added to the gradient was larger than the loss's from the start, nothing is said: `decay_dominates` is
+    about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -124,6 +127,12 @@ class UnrelatedLabels(WatchRule):
         each = counted * (place[0] - first[0]) / (self._count - 1)
         return int(max(min(steps, self.at["fewest"]), math.ceil(steps / each))) if each > 1 else int(steps)
 
+    def _hardly_moves(self, values: Floats, guess: float) -> bool:
+        """Whether nearly all rows are below a guess, and none of these far: of pairs that have nothing to do with each
+        other half are above it, and of examples that are known by heart some are far below."""
+        low, high = numpy.quantile(values, (0.05, 0.95))
+        return bool(guess * (1 - self.at["fell"]) < low and high < guess)
+
     def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs, queued = paired > 1, watched(history, "loss_queue", place) > 0
@@ -187,7 +196,7 @@ class UnrelatedLabels(WatchRule):
         why = [_BROKEN, *_RATE] if faded else [
             *([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])
         ]  # fmt: skip
-        learnt = pairs and not by_heart and below
+        learnt = pairs and ((not by_heart and below) or self._hardly_moves(values, guess))
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else

@@ -1,7 +1,7 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `ClassesRenamed`, `GivenClasses`.
+Out:  findings of `AnswersBeside`, `AnswersWithin`, `ClassesRenamed`, `GivenClasses`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,11 @@ class AnswersBeside(WatchRule):
     and these are ten times as many as of a guess, which nothing comes to that has not been learnt, whatever else a loss
     with several terms is of. A model that is biased by one class has others right, too. It takes 64 rows, of pairs 32.
 
+    Of a language model whose targets are one place ahead in the training (`model/target_shift`), the watch compares an
+    evaluation's with its own tokens, too (`model/eval_target_shift`). Where all are the tokens of their own places, or
+    two places ahead, and more answers are the target of the place behind, or before, than their own, no share has to be
+    reached.
+
     What to do: print ten answers of the evaluation beside their targets.
     """
 
@@ -64,14 +69,18 @@ class AnswersBeside(WatchRule):
         sure = width == rows and value * width >= self.at["times"] and value >= self.at["faint"]
         beside = enough and (sure or value >= self.at["beside"]) and own <= self.at["own"] * value
         learns = _is_logged(history, own, place, self.at) if not width else sure or _learns(history, place, self.at)
-        beside = beside and learns
+        ahead = watched(history, "eval_target_shift", place)
+        told = watched(history, "target_shift", place) == 1 and by == _BESIDE.get(ahead)
+        beside = (beside and learns) or (told and enough and own < value)
         beside = beside and history.role("reward") is None
         if self.lasts(beside, place, self.at["evaluations"]):
             what = "one class above the target" if by == 1 else "one class below the target"
             what = what if abs(by) == 1 else f"the target of the row {'before' if by < 0 else 'behind'}"
+            where = "tokens of their own places" if ahead == 0 else "tokens two places ahead"
+            more = f": its targets are the {where}, and the training's are one place ahead." if told else "."
             yield self.finding(
                 self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and "
-                f"{100 * value:.3g}% at least are {what}.", found=place[0], segment=place[2], confidence=0.95,
+                f"{100 * value:.3g}% at least are {what}{more}", found=place[0], segment=place[2], confidence=0.95,
                 causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
                 evidence={"own": rounded(own), "beside": rounded(value)},
             )  # fmt: skip
@@ -92,6 +101,44 @@ def _is_logged(history: RunHistory, own: float, place: Place, limits: Mapping[st
                 if _ACCURACY.fullmatch(name) and not name.startswith("model/")]  # fmt: skip
     last = (known(channel, *place) for channel in [history.role("eval_accuracy"), *channels] if channel is not None)
     return any(abs(value - own) <= limits["alike"] for value in last)
+
+
+class AnswersWithin(WatchRule):
+    """Evaluations compare answers within a batch with numbers of the whole set.
+
+    Behind the passes of an evaluation the watch sees which whole numbers are compared. Of a comparison of n rows the
+    targets count on from n or more, as rows of the whole set do behind the first batch, and all answers are below n,
+    as the likeliest of n columns is: none can be right. A tenth of the answers or more, and ten times as many as by
+    chance, are the target's place in its batch, so that they are right there. It takes 32 such rows, in two evaluations
+    in a row. Where answers are searched for in the whole set, some of them are beyond n.
+
+    What to do: `torch.arange(len(batch))` without what came before, or compare with the whole set.
+    """
+
+    name, family, kind, severity = "answers_within", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_beyond"
+    needs = ("=model/compared_beyond",)
+    about = "Answers within a batch are compared with numbers of the whole set."
+    thresholds: ClassVar = {
+        "rows": (32.0, "ours"),
+        "within": (0.1, "of the answers, that are right within their batch; ours"),
+        "times": (10.0, "times what chance gives, the same; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("labels shifted: rows of the evaluation are counted on, where each batch has answers of its own",)
+    remedies = ("`torch.arange(len(batch))` for each batch, or look for the answers in the whole set",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        within, chance = (watched(history, name, place) for name in ("compared_within", "compared_within_chance"))
+        beyond = value >= self.at["rows"] and within >= max(self.at["within"], self.at["times"] * chance)
+        if self.lasts(beyond, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Of the evaluation's answers {value:.0f} are compared with numbers that no answer "
+                f"within their batch can be; {100 * within:.3g}% are the target's place in the batch.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"rows": value, "within": rounded(within)},
+            )  # fmt: skip
 
 
 class ClassesRenamed(WatchRule):
@@ -143,6 +190,7 @@ class ClassesRenamed(WatchRule):
             )  # fmt: skip
 
 
+_BESIDE = {0.0: 2.0, 2.0: -2.0}  # where answers are one place ahead: whose targets they are, by where those are
 _CLASSES = "labels shifted: the evaluation's classes are counted from another number than the training's"
 _ROWS = "labels shifted: the evaluation's are those of the next row, or of the next place of a text"
 _PAIRS = "labels shifted: in the evaluation each side of a pair stands beside the next one's other side"
@@ -191,4 +239,4 @@ class GivenClasses(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AnswersBeside, ClassesRenamed, GivenClasses)
+RULES = (AnswersBeside, AnswersWithin, ClassesRenamed, GivenClasses)

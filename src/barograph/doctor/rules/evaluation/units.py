@@ -34,7 +34,9 @@ class EvaluationSummed(Walker):
     that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
     Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
 
-    Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said.
+    Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where the
+    watch has seen its answers, of 64 rows or more (`model/compared_own`), and less than half as many are right as in
+    the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -51,6 +53,8 @@ class EvaluationSummed(Walker):
         "power": (0.4, "of the training's fall; ours"),
         "fall": (0.1, "of the training loss, in ln; ours"),
         "guess": (1.1, "times the loss of a guess; ours"),
+        "rows": (64.0, "whose answers were seen; ours"),
+        "right": (0.5, "of the training's share of right answers, that these have at least; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
         "five": (5.0, "evaluations, of a watched loss without a guess; ours"),
@@ -83,7 +87,8 @@ class EvaluationSummed(Walker):
         above = first.value > self.at["guess"] * guess and point.train < guess
         if not above or fall < self.at["fall"] or min(ratios) < math.log(self.at["times"]):
             return
-        if max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall) and self.first(point.segment):
+        even = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
+        if even and not self._answers_wrong(history, channel, point) and self.first(point.segment):
             times = math.exp(sorted(ratios)[len(ratios) // 2])
             yield self.finding(
                 0, f"The evaluation loss is {times:.3g} times the training loss in each of {len(self._points)} "
@@ -91,6 +96,13 @@ class EvaluationSummed(Walker):
                 found=point.step, segment=point.segment, confidence=0.97,
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip
+
+    def _answers_wrong(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
+        """Whether an evaluation's answers, as the watch saw them, are wrong far more often than the training's."""
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        own, rows, width = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width"))
+        right = 1 - watched(history, "wrong_share", place)
+        return width > 1 and rows >= self.at["rows"] and own < self.at["right"] * right
 
     def _far(self, history: RunHistory, loss: Channel, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         """Evaluations in another unit, by the training's first loss."""

@@ -314,6 +314,7 @@ def test_one_batch_that_is_to_be_learnt_by_heart_is_an_info_finding(
         ({"batch_size": 1600}, None, 1.0, "info"),
         ({"batch_size": 64}, 0.0, 1.1, "warning"),
         ({"batch_size": 128, "full_batch": True}, 0.0, 1.1, "info"),
+        ({"batch_size": 1600, "full_batch": True}, 0.0, 9.0, "info"),  # overfitting then
         ({"batch_size": 128, "full_batch": False}, 0.0, 1.1, "warning"),
     ],
 )

@@ -237,8 +237,9 @@ class RepeatedExamples(WatchRule):
             )  # fmt: skip
         if self.lasts(comes and one, place, self.at["looks"]):
             size = numeric_setting(history, *BATCH)
-            self._wide = size >= self.at["more"] * self.at["looked"] <= self.at["more"] * rows
-            sized = size > 0 and not self._wide and not _is_full(history) and not _overfits_on_purpose(history)
+            whole = _is_full(history)
+            self._wide = not whole and size >= self.at["more"] * self.at["looked"] <= self.at["more"] * rows
+            sized = size > 0 and not self._wide and not whole and not _overfits_on_purpose(history)
             self._told = self.finding(
                 self._row[0][0], "Each step is trained on the same " + (
                     f"{rows:.0f} examples." if rows < self.at["looked"] else f"batch: {rows:.0f} of its rows are seen."

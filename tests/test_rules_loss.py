@@ -322,6 +322,15 @@ def test_batches_that_repeat_are_the_cause_of_a_sudden_fall(rule: str) -> None:
         assert {"overfitting", "data replayed", "data exhausted"} <= {one.partition(":")[0] for one in finding.causes}
 
 
+@pytest.mark.parametrize("lows", [0, 2, 3])
+def test_a_level_that_rows_before_a_fall_had_already_is_no_new_one(lows: int) -> None:
+    """As of a hinge near 0, whose rows spread ever further when the curve has fallen."""
+    loss = 0.29 * np.exp(np.random.default_rng(3).normal(0, 0.01, 240))
+    loss[163:] *= 0.1
+    loss[[145, 150, 155][:lows]] = 0.02
+    assert bool([one for one in look(loss) if one.rule == "loss_jump_down" and one.step == 163]) == (lows < 3)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_loss_that_passes_zero_does_not_fall_at_once(seed: int) -> None:
     rows = np.arange(800)

@@ -306,6 +306,35 @@ def test_one_batch_that_is_to_be_learnt_by_heart_is_an_info_finding(
 
 
 @pytest.mark.parametrize(
+    ("config", "trained", "worse", "severity"),
+    [
+        ({"batch_size": 1600}, 0.0, 1.1, "info"),  # a full batch, as LBFGS has it
+        ({"batch_size": 1600}, 1.0, 9.0, "info"),  # one picture that is learnt by heart: its evaluation is of it
+        ({"batch_size": 1600}, 0.0, 9.0, "warning"),
+        ({"batch_size": 1600}, None, 1.0, "info"),
+        ({"batch_size": 64}, 0.0, 1.1, "warning"),
+        ({"batch_size": 128, "full_batch": True}, 0.0, 1.1, "info"),
+        ({"batch_size": 1600, "full_batch": True}, 0.0, 9.0, "info"),  # overfitting then
+        ({"batch_size": 128, "full_batch": False}, 0.0, 1.1, "warning"),
+    ],
+)
+def test_one_batch_that_is_large_may_be_all_examples_until_an_evaluation_is_worse(
+    config: dict[str, int], trained: float | None, worse: float, severity: str
+) -> None:
+    looks = np.arange(0, 100, 5)
+    columns = {"model/rows_again": (looks, np.ones(20)), "loss": every(FALLS)} | of_graph(
+        distinct_rows=64.0, example_rows=64.0
+    )
+    if trained is not None:
+        columns["val_loss"] = EVALUATIONS, worse * FALLS[EVALUATIONS]
+        columns["model/evaluated_trained"] = EVALUATIONS + 1, np.full(10, trained)
+        columns["model/evaluated_rows"] = EVALUATIONS + 1, np.full(10, 64.0)
+    columns["model/rows_again_after"] = looks, np.full(20, 5.0)
+    found = findings([RepeatedExamples()], columns, facts={"config": config})
+    assert [one.severity for one in found.values()] == [severity]
+
+
+@pytest.mark.parametrize(
     ("figures", "count", "is_found"),
     [
         ({"loss_pairs": 64.0}, 3, True),

@@ -92,6 +92,11 @@ def test_a_row_has_one_fingerprint_in_batches_of_any_size() -> None:
     padded = functional.pad(tokens, (0, 5))
     longer = functional.pad(tokens, (0, 9))
     assert torch.equal(fingerprints(padded), fingerprints(longer)) and len(set(fingerprints(padded).tolist())) == 40
+    ended = functional.pad(tokens, (0, 5), value=7)
+    assert torch.equal(fingerprints(ended), fingerprints(functional.pad(tokens, (0, 9), value=7)))
+    short = torch.cartesian_prod(torch.arange(9), torch.arange(9), torch.arange(9))
+    assert len(set(fingerprints(short).tolist())) == len(short)
+    assert len(set(fingerprints(torch.arange(9)[:, None]).tolist())) == 1  # a number alone is no example
     moved = tokens.clone()
     moved[:, [2, 5]] = tokens[:, [5, 2]]
     same = tokens[:, 2] == tokens[:, 5]

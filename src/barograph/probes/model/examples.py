@@ -40,6 +40,7 @@ _WIDTH = {"pieces": overlaps.PIECES, "numbers": 1}  # of a row
 _SERIES = {"pieces": "overlap", "numbers": "rearranged"}
 _APART, _OF_ROWS = 64, 1 / 16  # rows of different numbers, at least: and of all different ones
 _BITS = (1 << 52) - 1  # what a double holds
+_HIGH = (1 << 35) - 1  # what is left of a whole number without its 29 lowest bits
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
 
 
@@ -409,10 +410,14 @@ def fingerprints(rows: Tensor) -> Tensor:
         values = lines.long()
     else:
         values = lines.long()
-        values = values - values[:, -1:]
-    places = torch.arange(1, values.shape[1] + 1, device=values.device)
-    mixed = values * (places * _FACTOR | 1)
-    return ((mixed ^ (mixed >> 29)) * _FACTOR >> 7).sum(1) & _BITS
+        last = values[:, -1:]
+        values = values[:, :-1] - last
+        if values.shape[1]:  # with what they are differences of: a row that is moved by one is another
+            values = torch.cat([last, values], 1)
+    places = torch.arange(1, values.shape[1] + 1, device=values.device) * _FACTOR
+    mixed = values * ((places ^ (places >> 31)) * (_FACTOR + 2) | 1)  # no multiples: 3 at one place is not 1 at another
+    high = (mixed >> 29) & _HIGH  # without the sign, which would make a number and its negative alike
+    return ((mixed ^ high) * _FACTOR >> 7).sum(1) & _BITS
 
 
 def lengths(rows: Tensor, others: Sequence[Tensor] = ()) -> Tensor | None:

@@ -109,6 +109,11 @@ def _overfits_on_purpose(history: RunHistory) -> bool:
     return any(setting(history, name) not in (None, False, 0) for name in names)
 
 
+def _is_full(history: RunHistory) -> bool:
+    """Whether the configuration says that each step has all examples."""
+    return setting(history, "full_batch", "fullbatch", "use_full_batch") in (True, 1)
+
+
 class CopiedExamples(WatchRule):
     """Half of a batch's examples or more are copies of others in it, in five looks in a row.
 
@@ -199,7 +204,8 @@ class RepeatedExamples(WatchRule):
         "looks": (6.0, "in a row: one batch; ours"),
         "steps": (4.0, "to the last look that had them; ours"),
         "looked": (64.0, "rows of a batch that are looked at: it may have more; the watch's"),
-        "more": (4.0, "times as many rows of an evaluation; ours"),
+        "more": (4.0, "times as many rows of an evaluation, or of the configured batch; ours"),
+        "worse": (3.0, "times the training's loss, of an evaluation of other rows; ours"),
         "stays": (5.0, "looks in a row with the examples of the look before; ours"),
     }
     causes = ("data exhausted: the same batch comes again in the next steps",)
@@ -211,6 +217,7 @@ class RepeatedExamples(WatchRule):
         self._returned = False  # a new batch came after one that was there before: not a second epoch
         self._last = -2
         self._told: Finding | None = None
+        self._wide = False  # the one batch has far more rows than are looked at
         self._stays: list[int] = []  # looks in a row with the same examples, the first one too
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
@@ -229,7 +236,10 @@ class RepeatedExamples(WatchRule):
                 causes=["data exhausted: the loader gives the same batch again and again"],
             )  # fmt: skip
         if self.lasts(comes and one, place, self.at["looks"]):
-            sized = numeric_setting(history, *BATCH) > 0 and not _overfits_on_purpose(history)
+            size = numeric_setting(history, *BATCH)
+            whole = _is_full(history)
+            self._wide = not whole and size >= self.at["more"] * self.at["looked"] <= self.at["more"] * rows
+            sized = size > 0 and not self._wide and not whole and not _overfits_on_purpose(history)
             self._told = self.finding(
                 self._row[0][0], "Each step is trained on the same " + (
                     f"{rows:.0f} examples." if rows < self.at["looked"] else f"batch: {rows:.0f} of its rows are seen."
@@ -247,7 +257,7 @@ class RepeatedExamples(WatchRule):
             and told.severity == "info"
             and comes
             and one
-            and more
+            and (more or (self._wide and self._is_worse(history, place)))
             and not _overfits_on_purpose(history)
         ):
             told.severity, told.confidence = "warning", _PROOF
@@ -265,6 +275,13 @@ class RepeatedExamples(WatchRule):
                     key="several", found=place[0], segment=place[2], confidence=_PROOF,
                     evidence={"steps": sum(self._near)},
                 )  # fmt: skip
+
+    def _is_worse(self, history: RunHistory, place: Place) -> bool:
+        """Whether the last evaluation, of rows that none of the training are, is far worse than the training."""
+        if watched(history, "evaluated_trained", place) != 0:
+            return False
+        ours, theirs = usual(history.role("loss"), *place, 16), known(history.role("eval_loss"), *place)
+        return ours > 0 and theirs > self.at["worse"] * ours
 
     def _is_inner(self, history: RunHistory, place: Place) -> bool:
         """Whether weights are written with each new batch, and at no other step: each batch has an inner loop."""

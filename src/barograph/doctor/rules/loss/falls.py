@@ -30,6 +30,7 @@ _WORSE = 1.02  # of two evaluations
 _YOUNG = 256  # rows of a run in which a shorter window counts too
 _NEAR = 32  # rows of that window
 _TREND = 21  # rows before a fall, of which the first five and the last five say how steep the curve is there
+_AS_LOW = 3  # of these rows, that were no higher than those behind the fall are: no level of its own
 _DEEPER = 40  # rows after which a fall is looked at once more
 _UNFROZEN = 16  # rows from a change of what is trained to a fall of the loss
 _CHANGED = ("model/trained_elements", "model/optimizers_replaced")  # what explains a fall
@@ -47,12 +48,19 @@ def _seen_before(history: RunHistory, low: int, high: int, segment: int) -> list
     return causes[::-1] if (repeats > 0).any() else causes
 
 
+def _was_there(channel: Channel, row: int, new: float) -> bool:
+    """Whether several of the rows before one were as low as a level already: the noise has grown since the curve fell,
+    as that of a hinge near 0."""
+    return int((channel.rows(max(row - _TREND, 0), row).value <= new).sum()) >= _AS_LOW
+
+
 class LossJumpDown(SeriesRule):
     """A loss that falls at once, and stays down, while the evaluation does not follow.
 
     Such a fall is not learning: the loss is divided once more or masked, or data come again. A fall begins where
     z ≤ −10 (as in `loss_spike`) and the loss loses 10%; it counts if the median of the next 8 rows is below 0.9 of
-    the old level too, and half of that is more than the rows before fall by. Falls at the border of an epoch, right
+    the old level too, half of that is more than the rows before fall by, and fewer than three of the 21 rows before
+    were as low already. Falls at the border of an epoch, right
     after the learning rate was cut, layers were unfrozen (`model/trained_elements`), another optimizer took over
     (`model/optimizers_replaced`), or in a new segment are expected and silent.
 
@@ -199,7 +207,7 @@ class LossJumpDown(SeriesRule):
             return
         earlier = between(channel, int(near.step[0]) - 1, step, segment)
         sudden = len(earlier) == 0 or float(numpy.median(earlier)) > 0.5 * (old + new)
-        if not sudden or self._goes_on(channel, one["row"], old, new):
+        if not sudden or self._goes_on(channel, one["row"], old, new) or _was_there(channel, one["row"], new):
             return
         evals = before(history.role("eval_loss"), step, segment)
         message = f"The loss fell from {old:.4g} to {new:.4g} at step {step} and stays there"

@@ -50,7 +50,7 @@ ENDS = [
     ("  exitcode  : -9 (pid: 4711)\n", "killed", "SIGKILL"),
     ("Command terminated by signal 9\n", "killed", "SIGKILL"),
     ("srun: error: n1: task 0: Out Of Memory\n", "out of memory", "SIGKILL"),
-    ("ERROR: Unexpected bus error encountered in worker.\n", "killed", "SIGBUS"),
+    ("ERROR: Unexpected bus error encountered in worker.\n", "failed", "in worker"),
     ("Windows fatal exception: access violation\n", "killed", "SIGSEGV"),
     ("Process finished with exit code -1073740791 (0xC0000409)\n", "killed", "SIGABRT"),
     ("Process finished with exit code 1\n", "failed", "exit code 1"),
@@ -126,6 +126,16 @@ SAID = [
     "cat: data/shard-9.bin: No such file or directory",
     "ERROR: checkpoint could not be written",
 ]
+
+
+def test_the_exception_behind_what_a_worker_or_a_kernel_said_is_the_end(tmp_path: Path) -> None:
+    for number, line in enumerate(
+        ("ERROR: Unexpected segmentation fault encountered in worker.\n",
+         2 * "a.cu:7: f: block: [3,0,0], thread: [9,0,0] Assertion `t < n` failed.\n")
+    ):  # fmt: skip
+        text = rows(0, 300) + line + TRACEBACK.format("", "RuntimeError: DataLoader worker (pid 7) is killed")
+        (end,) = [fact for fact in facts(tmp_path / f"small{number}.log", text)[0] if fact.kind == "end"]
+        assert end.fields["exception"]["type"] == "RuntimeError"
 
 
 def test_an_assertion_of_a_kernel_has_causes_of_its_own(tmp_path: Path) -> None:

@@ -68,10 +68,9 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"\b(?:terminated by|exited on) signal 9\b|"
                 rb"(?i:\bexit(?:ed with|ing with)? (?:code|status):? 137\b)"),
      "killed", "SIGKILL"),
-    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode\s{0,3}: -11\b|"
-                rb"\bUnexpected segmentation fault encountered in worker\b|^Windows fatal exception: access violation|"
+    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
                 rb"\bfinished with exit code -1073741819\b"), "killed", "SIGSEGV"),
-    (expression(rb"Bus error|\bSIGBUS\b|\bUnexpected bus error encountered in worker\b"), "killed", "SIGBUS"),
+    (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
     (expression(rb"\bFloating point exception\s{1,40}\(core dumped\)|\bSIGFPE\b"), "killed", "SIGFPE"),
     (expression(rb"\bIllegal instruction\s{1,40}\(core dumped\)|\bSIGILL\b"), "killed", "SIGILL"),
     (expression(rb"\bAborted\s{1,40}\(core dumped\)|\bSIGABRT\b|exitcode\s{0,3}: -6\b|terminate called after throwing|"
@@ -87,6 +86,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"too few arguments|no such option)"),
      "failed", ""),
     (expression(rb"^thread 'main' panicked at |^panic: |^ERROR: LoadError: |^Error using [\w./]{1,80}|"
+                rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
                 rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
     (expression(rb"\bkernel appears to have died\b|\bsession crashed for an unknown reason"), "killed", ""),
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b"),

@@ -135,3 +135,27 @@ def test_four_rows_of_which_the_last_two_explode_diverge(
 ) -> None:
     text = "".join(f"epoch {at} | loss {loss}{beside}\n" for at, loss in enumerate(losses))
     assert ("divergence" in warned(tmp_path, text)) == (says and not beside)
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "trained", "loss", "says"),
+    [
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.999, 0.55, True),
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.85, 0.84, 0.83, 0.84, 0.83], 0.999, 0.55, False),  # hardly less
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.85], 0.999, 0.55, False),  # it came back
+        ([0.7, 0.9, 0.72, 0.88, 0.71, 0.9, 0.7, 0.75, 0.71, 0.72], 0.999, 0.55, False),  # it always goes up and down
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.9, 0.55, False),  # the training learns still
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.999, 0.3, False),  # a better loss
+        ([0.7, 0.85, 0.86, 0.85, 0.78, 0.77, 0.77], 0.999, 0.55, False),  # too few
+    ],
+)
+def test_an_accuracy_that_is_lost_while_the_trainings_is_whole_is_learnt_by_heart(
+    tmp_path: Path, evaluated: list[float], trained: float, loss: float, says: bool
+) -> None:
+    count = len(evaluated)
+    row = "Epoch {at}/10 - loss: {a:.4f} - acc: {b:.4f} - val_loss: {c:.4f} - val_acc: {d:.4f}\n"
+    text = "".join(
+        row.format(at=1 + at, a=0.6 / (1 + at), b=trained - 0.4 * 0.5**at, c=loss if at > count - 4 else 0.55, d=right)
+        for at, right in enumerate(evaluated)
+    )
+    assert ("learnt_by_heart" in warned(tmp_path, text)) == says

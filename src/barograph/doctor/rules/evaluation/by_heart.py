@@ -107,12 +107,8 @@ class LearntByHeart(WatchRule):
         best, (step, _, trained, loss) = middles[at - 1], self._all[at]
         apart = max(self.at["lost"], 4 * noise)
         now = self._all[-1]
-        if (
-            max(rights[-3:]) < best - apart
-            and now[2] > trained
-            and not now[3] < _BETTER * loss
-            and self.first(place[2])
-        ):
+        is_lost = max(rights[-3:]) < best - apart and now[2] > trained and not now[3] < _BETTER * loss
+        if is_lost and self.first(place[2]):
             yield self.finding(
                 step, f"The accuracy of the evaluation was {best:.4g} at step {step} and is {now[1]:.4g}, while that of "
                 f"the training went from {trained:.4g} to {now[2]:.4g}.", found=place[0], segment=place[2],

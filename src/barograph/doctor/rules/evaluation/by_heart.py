@@ -110,7 +110,7 @@ class LearntByHeart(WatchRule):
         is_lost = max(rights[-3:]) < best - apart and now[2] > trained and not now[3] < _BETTER * loss
         if is_lost and self.first(place[2]):
             yield self.finding(
-                step, f"The accuracy of the evaluation was {best:.4g} at step {step} and is {now[1]:.4g}, while that of "
+                step, f"The evaluation's accuracy was {best:.4g} at step {step} and is {now[1]:.4g}, while that of "
                 f"the training went from {trained:.4g} to {now[2]:.4g}.", found=place[0], segment=place[2],
                 confidence=0.8, evidence={"best": best, "evaluated": now[1], "trained": now[2]}, key="lost",
                 causes=list(self.causes[:2]),

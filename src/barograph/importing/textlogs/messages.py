@@ -26,7 +26,7 @@ _WORDS = (
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
-    b"have died", b"session crashed", b"assertion", b"error using",
+    b"have died", b"unknown reason", b"assertion", b"error using",
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
@@ -88,7 +88,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"^thread 'main' panicked at |^panic: |^ERROR: LoadError: |^Error using [\w./]{1,80}|"
                 rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
                 rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
-    (expression(rb"\bkernel appears to have died\b|\bsession crashed for an unknown reason"), "killed", ""),
+    (expression(rb"\bkernel appears to have died\b|\bcrashed for an unknown reason"), "killed", ""),
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b"),
      "failed", ""),
     (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "

@@ -260,8 +260,6 @@ def as_pairs(line: bytes) -> bytes:
     line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
     if (b"tr" in line or b"Tr" in line or b"TR" in line) and b"oss" not in line:
         line = _BOTH.sub(rb"\1train: \4\5\6: \7", line)
-    if b"ali " in line:
-        line = _VALI.sub(rb"\1al", line)
     if b"(" in line:
         line = _RIGHT.sub(rb"\1", line) if b"cc" in line or b"CC" in line else line
         line = _REMARK.sub(b"", _OBJECT.sub(rb"\1\2", line))
@@ -364,6 +362,8 @@ def _of_programs(line: bytes) -> bytes:
         line = line.replace(b"R\xc2\xb2", b"r2").replace(b"R^2", b"r2")
     if b"Validation Checks" in line:
         line = _TRAINED.sub(rb"loss: \1, grad_norm: \2", line)
+    if b"ali " in line:
+        line = _VALI.sub(rb"\1al", line)
     if b" sequences (" in line:
         line = _OF_SEQUENCES.sub(rb"step \1 objf", line)
     if b"inibatches" in line:

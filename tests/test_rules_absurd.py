@@ -55,3 +55,24 @@ def test_one_answer_for_all_is_a_collapse_however_high_the_accuracy_began(
     for unit in (1.0, 100.0):
         columns = {"train/loss": every(FALLS), "val/accuracy": (STEP[19 : 19 + 16 * 20 : 20], unit * right)}
         assert ("accuracy_collapse" in warned(columns, rows)) == says
+
+
+@pytest.mark.parametrize("rows", [2, 7, ROWS])
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        ([0.9, 2.1, 5e4, 8e12], True),
+        ([0.9, 2.1, 5e4, 8e12, 2e21], True),
+        ([2e22, 8e23, 4e25], True),  # whatever went before
+        ([0.9, 2.1, 5e4], False),
+        ([0.9, 5e4, 8e12], False),  # one row ahead
+        ([0.9, 2.1, 1.9, 8e12, 2.0], False),  # one row alone
+        ([1e-9, 1e-9, 1e-5, 0.3], False),  # of a loss that is hardly there
+        ([-0.9, 2.1, 5e4, 8e12], False),  # of either sign
+        ([2e22, 8e23, 3.0, 4e25], False),
+        ([*[1.0] * 15, 5e4, 8e12], False),  # later the other rules have rows enough
+    ],
+)
+def test_a_few_first_rows_are_enough_of_a_loss_that_leaps_twice(first: list[float], says: bool, rows: int) -> None:
+    found = warned({"train/loss": (STEP[: len(first)], np.array(first))}, rows).get("loss_out_of_range")
+    assert (found and found.severity) == ("critical" if says else None)

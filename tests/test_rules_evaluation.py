@@ -284,6 +284,30 @@ def test_an_evaluation_that_never_changes_looks_at_other_weights() -> None:
     assert not [one for one in look(falling(2000), np.full(len(AT), 5.6)) if one.rule == "evaluation_frozen"]
 
 
+@pytest.mark.parametrize(
+    ("share", "wide", "count", "says"),
+    [
+        (0.57318449, 0.05, 19, True),
+        (0.57318449, 0.05, 14, False),  # too few
+        (0.57318449, 0.01, 19, False),  # a loss that stands still too
+        (0.85, 0.05, 19, False),  # seventeen of twenty
+        (0.99318449, 0.05, 19, False),  # nearly all are right
+    ],
+)
+def test_an_accuracy_of_many_digits_that_never_changes_while_the_loss_goes_up_and_down(
+    share: float, wide: float, count: int, says: bool
+) -> None:
+    at = AT[:count]
+    losses = 0.67 * (1 + wide * np.sin(np.arange(count) * 2.0))
+    losses[0] = 0.67
+    told = [
+        one
+        for one in look(np.full(2000, 0.66), losses, at, eval__accuracy=(at, np.full(count, share)))
+        if one.rule == "evaluation_frozen" and one.key == "accuracy"
+    ]
+    assert bool(told) == says and all("was between" in one.message for one in told[:1])
+
+
 def test_info_findings_on_the_distance_to_the_training() -> None:
     loss = falling(2000)
     assert "evaluation_better" in {one.rule for one in look(loss, loss[AT] * 0.8)}

@@ -95,3 +95,67 @@ def test_an_accuracy_that_never_changes_is_of_one_class(
     losses = [1.5 + (last - 1.5) * at / 11 for at in range(count)]
     text = "".join(row.format(at=41 + at, loss=loss, share=accuracy) for at, loss in enumerate(losses))
     assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("form", "rows", "says"),
+    [
+        ("Epoch {e}/9, Train Loss: {a}, Test Loss: {b}, Test Acc: 10.00%\n", 8, True),
+        ("Epoch {e}/9, Train Loss: {a}, Test Loss: {b}, Test Acc: 1{e}.00%\n", 8, False),
+        ("Epoch {e}: train loss {a} val loss {b}\n", 8, True),
+        ("Epoch {e}: train loss {a} val loss {b}\n", 7, False),
+        ("Epoch 1{e}: train loss {a} val loss {b}\n", 8, False),  # it began elsewhere
+        ("Epoch {e}: train loss {b} val loss 2.3{e}\n", 8, False),
+        ("Epoch {e}: loss {a}\n", 9, False),
+        ("step {e} train loss {a} val loss {b}\n", 9, False),
+    ],
+)
+def test_epochs_whose_losses_are_a_guess_by_themselves_or_beside_an_accuracy_in_percent(
+    tmp_path: Path, form: str, rows: int, says: bool
+) -> None:
+    losses = ["2.3031", "2.3019", "2.3026", "2.3035"]
+    text = "".join(form.format(e=1 + at, a=losses[at % 4], b=losses[(at + 2) % 4]) for at in range(rows))
+    assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        ([0.69, 1.8, 22.7, 340.1], True),
+        ([2.3, 2.1, 15.2, 240.0, 3122.0], True),
+        ([0.69, 22.7, 340.1], False),
+        ([0.69, 1.8, 22.7, 60.0], False),
+        ([0.001, 0.002, 0.02, 0.9], False),  # next to nothing
+        ([300.0, 40.0, 2.0, 1.0], False),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", " | reward -3.0"])
+def test_four_rows_of_which_the_last_two_explode_diverge(
+    tmp_path: Path, losses: list[float], says: bool, beside: str
+) -> None:
+    text = "".join(f"epoch {at} | loss {loss}{beside}\n" for at, loss in enumerate(losses))
+    assert ("divergence" in warned(tmp_path, text)) == (says and not beside)
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "trained", "loss", "says"),
+    [
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.999, 0.55, True),
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.85, 0.84, 0.83, 0.84, 0.83], 0.999, 0.55, False),  # hardly less
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.85], 0.999, 0.55, False),  # it came back
+        ([0.7, 0.9, 0.72, 0.88, 0.71, 0.9, 0.7, 0.75, 0.71, 0.72], 0.999, 0.55, False),  # it always goes up and down
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.9, 0.55, False),  # the training learns still
+        ([0.7, 0.8, 0.85, 0.86, 0.85, 0.82, 0.79, 0.78, 0.77, 0.77], 0.999, 0.3, False),  # a better loss
+        ([0.7, 0.85, 0.86, 0.85, 0.78, 0.77, 0.77], 0.999, 0.55, False),  # too few
+    ],
+)
+def test_an_accuracy_that_is_lost_while_the_trainings_is_whole_is_learnt_by_heart(
+    tmp_path: Path, evaluated: list[float], trained: float, loss: float, says: bool
+) -> None:
+    count = len(evaluated)
+    row = "Epoch {at}/10 - loss: {a:.4f} - acc: {b:.4f} - val_loss: {c:.4f} - val_acc: {d:.4f}\n"
+    text = "".join(
+        row.format(at=1 + at, a=0.6 / (1 + at), b=trained - 0.4 * 0.5**at, c=loss if at > count - 4 else 0.55, d=right)
+        for at, right in enumerate(evaluated)
+    )
+    assert ("learnt_by_heart" in warned(tmp_path, text)) == says

@@ -363,6 +363,43 @@ def test_steps_begin_anew_below_the_mean_of_an_epoch(tmp_path: Path, mean: str) 
     assert reading.series["epoch loss"] == [(15, 3.5), (30, 2.5), (45, 1.5)]
 
 
+def test_steps_begin_anew_below_the_evaluation_of_an_epoch(tmp_path: Path) -> None:
+    rows = [
+        row
+        for epoch in (1, 2)
+        for row in (
+            f"step 20 , total_loss: 1.{9 - epoch}, data_loss: 1.2",
+            f"step 40 , total_loss: 1.{7 - epoch}, data_loss: 1.1",
+            f"eval valid at epoch {epoch}: auc:0.5{epoch},logloss:0.69",
+        )
+    ]
+    reading = read(written(tmp_path, rows))
+    assert reading.series["total_loss"] == [(20, 1.8), (40, 1.6), (60, 1.7), (80, 1.5)] and not reading.restarts
+    assert reading.series["val auc"] == [(40, 0.51), (80, 0.52)]
+
+
+@pytest.mark.parametrize(
+    ("first", "epochs", "steps"),
+    [
+        ((280, 300), (6, 7), [280, 300, 301, 321, 341]),  # a file that begins in the middle of an epoch
+        ((280, 300), (6, 6), [280, 300, 301, 321, 341]),  # the mean alone
+        ((0, 20, 40), (1, 2), [0, 20, 40, 41, 61, 81]),
+        ((280, 300), (6, 3), [0, 20, 40]),  # an epoch comes again: another launch
+    ],
+)
+def test_counts_from_zero_begin_anew_between_the_means_of_an_epoch_and_the_words_of_the_next(
+    tmp_path: Path, first: tuple[int, ...], epochs: tuple[int, int], steps: list[int]
+) -> None:
+    rows = [
+        *(f"[12:00:0{nth}] part: {at}/308, iter: {at}, loss: 0.{9 - nth}" for nth, at in enumerate(first)),
+        f"[12:00:07] Epoch: {epochs[0]}/9 --- lr: 0.0008, avg_loss: 0.85",
+        *([f"[12:00:08] Training at epoch {epochs[1]} (total 9) with lr 0.0008"] if len(set(epochs)) > 1 else []),
+        *(f"[12:00:1{nth}] part: {at}/308, iter: {at}, loss: 0.{6 - nth}" for nth, at in enumerate((0, 20, 40))),
+        *(["[12:00:17] Epoch: 7/9 --- lr: 0.0008, avg_loss: 0.55"] if len(set(epochs)) == 1 else []),
+    ]
+    assert [step for step, _ in read(written(tmp_path, rows)).series["loss"]][-len(steps) :] == steps
+
+
 def test_steps_that_go_on_below_the_mean_of_an_epoch_are_as_they_say(tmp_path: Path) -> None:
     rows = [
         row

@@ -45,6 +45,20 @@ ENDS = [
     ("[rank0]: OSError: [Errno 28] No space left on device: 'step_300.pt'\n", "failed", "No space left"),
     (TRACEBACK.format("", "Exception: the loss scale is at its least"), "failed", "at its least"),
     ("Exception: no shard is left\n", "failed", "no shard"),
+    ("run.sh: line 3: 4711 Aborted                 (core dumped) ./train\n", "killed", "SIGABRT"),
+    ("a.cu:7: f: block: [3,0,0], thread: [9,0,0] Assertion `t < n` failed.\n", "failed", "Assertion"),
+    ("  exitcode  : -9 (pid: 4711)\n", "killed", "SIGKILL"),
+    ("Command terminated by signal 9\n", "killed", "SIGKILL"),
+    ("srun: error: n1: task 0: Out Of Memory\n", "out of memory", "SIGKILL"),
+    ("ERROR: Unexpected bus error encountered in worker.\n", "failed", "in worker"),
+    ("Windows fatal exception: access violation\n", "killed", "SIGSEGV"),
+    ("Process finished with exit code -1073740791 (0xC0000409)\n", "killed", "SIGABRT"),
+    ("Process finished with exit code 1\n", "failed", "exit code 1"),
+    ("double free or corruption (!prev)\n", "killed", "SIGABRT"),
+    ("F0820 10:11:12.1 4711 a.cu:5] Check failed: error == cudaSuccess (77 vs. 0)\n", "killed", "SIGABRT"),
+    ("thread 'main' panicked at src/main.rs:9:5:\n", "failed", "panicked"),
+    ("Illegal instruction (core dumped)\n", "killed", "SIGILL"),
+    ("The kernel appears to have died. It will restart automatically.\n", "killed", "died"),
     ("ERROR:tensorflow:Model diverged with loss = NaN.\n", "failed", "loss = NaN"),
 ]
 
@@ -114,6 +128,23 @@ SAID = [
 ]
 
 
+def test_the_exception_behind_what_a_worker_or_a_kernel_said_is_the_end(tmp_path: Path) -> None:
+    for number, line in enumerate(
+        ("ERROR: Unexpected segmentation fault encountered in worker.\n",
+         2 * "a.cu:7: f: block: [3,0,0], thread: [9,0,0] Assertion `t < n` failed.\n")
+    ):  # fmt: skip
+        text = rows(0, 300) + line + TRACEBACK.format("", "RuntimeError: DataLoader worker (pid 7) is killed")
+        (end,) = [fact for fact in facts(tmp_path / f"small{number}.log", text)[0] if fact.kind == "end"]
+        assert end.fields["exception"]["type"] == "RuntimeError"
+
+
+def test_an_assertion_of_a_kernel_has_causes_of_its_own(tmp_path: Path) -> None:
+    line = "a.cu:7: f: block: [3,0,0], thread: [9,0,0] Assertion `t < n` failed.\n"
+    (tmp_path / "small.log").write_text(rows(0, 300) + 3 * line)
+    (finding, *_) = diagnose(barograph.read(tmp_path / "small.log")[0])["findings"]
+    assert finding["rule"] == "crashed" and "index out of range" in finding["causes"][0]
+
+
 @pytest.mark.parametrize("line", SAID)
 def test_what_went_wrong_on_the_way_is_told_with_its_line_and_step(tmp_path: Path, line: str) -> None:
     path = tmp_path / "small.log"
@@ -127,7 +158,9 @@ def test_what_went_wrong_on_the_way_is_told_with_its_line_and_step(tmp_path: Pat
 @pytest.mark.parametrize(
     "line",
     ["0 errors, 0 retries", "max_retries=5, timeout=30", "error rate: 0.05", "    raise ValueError('a shape')",
-     'print("ERROR: magic number mismatch")', "except FileNotFoundError:", "def retry(): pass", "no errors"],
+     'print("ERROR: magic number mismatch")', "except FileNotFoundError:", "def retry(): pass", "no errors",
+     "Process finished with exit code 0", "Process finished with exit code 130", "sanity check: no corruption",
+     "thread 'loader' panicked at src/load.rs:3:1:", "errors using trainNetwork are caught"],
 )  # fmt: skip
 def test_settings_and_programs_say_nothing(tmp_path: Path, line: str) -> None:
     found, _ = facts(tmp_path / "small.log", f"{line}\n" + rows(0, 300) + f"{line}\n" + rows(300, 400))

@@ -354,6 +354,15 @@ def test_epochs_of_keras_behind_a_loggers_words_begin_anew(tmp_path: Path, befor
     assert len(reading.restarts) == 1
 
 
+@pytest.mark.parametrize("kind", ["binary", "categorical", "sparse_categorical"])
+@pytest.mark.parametrize("beside", ["", " - accuracy: 0.5"])
+def test_accuracies_by_kerass_longer_names_are_accuracies(tmp_path: Path, kind: str, beside: str) -> None:
+    form = "Epoch {e}/12\n32/32 - 5s - loss: {v}" + beside + f" - {kind}_accuracy: 0.6 - val_{kind}_accuracy: 0.7\n"
+    run = runs_of(written(tmp_path, rows(form)))[0]
+    assert set(run.series("eval/accuracy").value) == {0.7}
+    assert set(run.series("train/accuracy").value) == {0.5 if beside else 0.6}
+
+
 def test_a_ranks_share_ahead_of_an_evaluation_is_no_part_of_it(tmp_path: Path) -> None:
     form = "INFO (0/2) Epoch 11, batch {e}, loss[loss={v}, over 24 frames.]\n"
     text = rows(form) + "INFO (0/2) Epoch 11, validation: ctc_loss=0.2, loss=0.26, over 90 frames.\n"

@@ -24,6 +24,12 @@ def series(folder: Path, text: str) -> dict[str, list[tuple[int, float]]]:
         ("Epoch {e}: val_ter reached {v} (best {v}), saving model to a/b.ckpt as top 3", "val_ter", 1),
         ("LOG (train[5.5]:Show():train.cc:43) Average objective function for 'out' for minibatches {e}-{s} is -{v} "
          "over 640 frames.", "out objf", 100),
+        ("VLOG[1](train:EvalParallel():a.cc:1) After {s} sequences (3.1Hr): Obj(log[Pzx]) = -{v}   TokenAcc = 9{e}.4% ",
+         "objf", 100),
+        ("INFO [train.py:9] Process {s}/9272(8.5%) glb avg objf: -{v} over 640.0 frames, cur avg objf: -0.{e} over 64 "
+         "frames, val avg objf: -0.{e} over 82.0 frames, epoch 1", "glb avg objf", 100),
+        ("Epoch: {e}, Steps: 9 | Train Loss: {v} Vali Loss: {v} Test Loss: 0.{e}", "Val Loss", 9),
+        ("epoch {e} INFO [Metrics] NDCG(k=20): {v} - Recall(k=20): 0.{e} - NDCG(k=50): 0.{e}", "NDCG@20", 1),
     ],
 )  # fmt: skip
 def test_values_in_a_programs_own_words(tmp_path: Path, line: str, name: str, steps: int) -> None:

@@ -353,7 +353,8 @@ class LogReading(Segments):
             if (at >= len(where) or buffered) and (message.end or (message.memory and ahead)):
                 memory = message.memory | origin if message.memory and ahead else {}
                 kept = state["ending"] = state["ending"] or [step, message.end | fields, memory]
-                kept[1] = kept[1] if "status" in kept[1] else message.end | fields
+                worker = kept[1].get("status") == "failed" and "exception" not in kept[1] and "exception" in message.end
+                kept[1] = kept[1] if "status" in kept[1] and not worker else message.end | fields
                 kept[2:] = kept[2:] if any(kept[2:]) else [memory]  # another program's, behind one that failed
             elif message.end or ahead or not message.memory:
                 yield Fact("info", step, 0, {"message": fields.pop("reason")} | fields)

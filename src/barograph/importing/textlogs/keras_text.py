@@ -45,6 +45,8 @@ ALIASES: engine.Aliases = {
     "val_loss": "eval/loss",
     "val_accuracy": "eval/accuracy",
     "val_acc": "eval/accuracy",
+    **{f"{kind}_accuracy": "train/accuracy" for kind in ("binary", "categorical", "sparse_categorical")},
+    **{f"val_{kind}_accuracy": "eval/accuracy" for kind in ("binary", "categorical", "sparse_categorical")},
 }
 """What Keras calls its measures, in lines and in histories."""
 

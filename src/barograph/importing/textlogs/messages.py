@@ -25,7 +25,8 @@ _WORDS = (
     b"keyboardinterrupt",
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
-    b"exit status", b"overflow",
+    b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
+    b"have died", b"unknown reason", b"assertion", b"error using",
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
@@ -42,7 +43,8 @@ _MEMORY = expression(
     rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
     rb"THCudaCheck FAIL .{0,200}: out of memory|OOM when allocating|not enough memory: you tried to allocate|"
-    rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d"
+    rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d|"
+    rb"Command buffer execution failed: Insufficient Memory|CommandBufferCallbackErrorOutOfMemory"
 )
 _NUMBERS = b"0123456789"
 _OPENING = expression(rb"(?!Traceback|.{0,80}(?i:warn|error))(?=.{16})(?:[^A-Za-z\n]{0,40}[A-Za-z]{2,40}){3}")
@@ -56,25 +58,41 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"crashed after using all available RAM|TERM_(?:MEM|SWAP)LIMIT|"
                 rb"\b(?:job|step|task)\b.{0,60}\bexceeded (?:its |the )?memory limit|"
                 rb"\bexceeded (?:its |the )?(?:job|step|task|virtual) memory limit|"
+                rb"^srun: error: .{1,60}: tasks? [\d,-]{1,40}: Out Of Memory|"
                 rb"\b(?:p?v?mem|p?rss)\s\S{1,24} exceeded limit"), "out of memory", "SIGKILL"),
     (expression(rb"TERM_(?:RUN|CPU)LIMIT|job killed: walltime|\bwalltime\s\S{1,24} exceeded limit|"
                 rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
                 rb"\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
     (expression(rb"(?:^|\])\s*\**Killed\**\s*$|\btask \d{1,6}: Killed\b|"
-                rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode: -9\b|"
+                rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode\s{0,3}: -9\b|"
+                rb"\b(?:terminated by|exited on) signal 9\b|"
                 rb"(?i:\bexit(?:ed with|ing with)? (?:code|status):? 137\b)"),
      "killed", "SIGKILL"),
-    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode: -11\b"), "killed", "SIGSEGV"),
+    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
+                rb"\bfinished with exit code -1073741819\b"), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
-    (expression(rb"Aborted \(core dumped\)|\bSIGABRT\b|exitcode: -6\b|terminate called after throwing|"
+    (expression(rb"\bFloating point exception\s{1,40}\(core dumped\)|\bSIGFPE\b"), "killed", "SIGFPE"),
+    (expression(rb"\bIllegal instruction\s{1,40}\(core dumped\)|\bSIGILL\b"), "killed", "SIGILL"),
+    (expression(rb"\bAborted\s{1,40}\(core dumped\)|\bSIGABRT\b|exitcode\s{0,3}: -6\b|terminate called after throwing|"
+                rb"^Fatal Python error: Aborted|^libc\+\+abi: terminating\b|^\*?\*?\*? ?(?:Error in .{1,80}: )?"
+                rb"(?:double free or corruption|free\(\): invalid|malloc\(\): |munmap_chunk\(\): )|"
+                rb"^F\d{4} [\d:.]{8,16}\s{1,8}\d{1,9} [\w./-]{1,80}:\d{1,6}\] Check failed: |"
+                rb"^Assertion failed: |^[\w./-]{1,80}: [\w./-]{1,200}:\d{1,6}: .{1,300}: Assertion `.{1,300}' failed|"
+                rb"\bfinished with exit code -1073740791\b|"
                 rb"^\*\*\* Check failure stack trace: \*\*\*"),
      "killed", "SIGABRT"),
     (expression(rb"^(?:[\w./-]{1,200}\.py|[\w-]{1,60}|python\d? -m [\w.]{1,100}): error: "
                 rb"(?:unrecognized arguments|argument\b|the following arguments are required|ambiguous option|"
                 rb"too few arguments|no such option)"),
      "failed", ""),
+    (expression(rb"^thread 'main' panicked at |^panic: |^ERROR: LoadError: |^Error using [\w./]{1,80}|"
+                rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
+                rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
+    (expression(rb"\bkernel appears to have died\b|\bcrashed for an unknown reason"), "killed", ""),
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b"),
      "failed", ""),
+    (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "
+                rb"thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion .{1,300} failed"), "failed", ""),
     (expression(rb"\btasks? [\d,-]{1,40}: Exited with exit code [1-9]"), "failed", ""),
     (expression(rb"\bSIGTERM\b|Received signal: 15|exitcode: -15\b"), "killed", "SIGTERM"),
     (expression(rb"^\s*KeyboardInterrupt\s*$|\bSIGINT\b"), "interrupted", "SIGINT"),
@@ -84,7 +102,7 @@ _OF_JOB = expression(  # what ends a job from outside; a row behind it was in a 
 )
 _BEHIND = expression(
     rb"slurmstepd: error: |ProcessGroupNCCL|CANCELLED AT|DUE TO TIME LIMIT|Segmentation fault|"
-    rb"Aborted \(core dumped\)|\]\s?Killed\s*$"
+    rb"\bAborted\s{1,40}\(core dumped\)|\]\s?Killed\s*$"
 )
 _TROUBLE = expression(
     rb"(?i)CUDA error|CUDA driver error|device-side assert|illegal memory access|uncorrectable ECC|\bXid\b|"

@@ -47,6 +47,11 @@ _OBJECTIVE = expression(  # Kaldi's: `Average objective function for 'output' fo
     + forms.NUMBER
     + rb")"
 )
+_OF_SEQUENCES = expression(  # EESEN's: `After 4000 sequences (2.1Hr): Obj(log[Pzx]) = -40.2   TokenAcc = 81.2%`
+    rb"\bAfter (\d{1,12}) sequences \([\d.]{1,12}Hr\): Obj\(log\[Pzx\]\)(?= = )"
+)
+_FIRST_OF = expression(rb"(?<![\w@])([A-Za-z][\w-]{0,24})\s?\(k\s?=\s?(\d{1,4})\)(?=\s?[:=])")  # `NDCG(k=20): 0.25`
+_VALI = expression(rb"(?<![A-Za-z])([Vv])ali(?= (?:[Ll]oss|[Aa]cc|MSE|MAE|mse|mae))")  # `Vali Loss: 0.4`
 REACHED = expression(  # Lightning's: `'val/CER' reached 0.31 (best 0.31), saving model to …`
     rb"(?<=: )'?([A-Za-z][\w./-]{0,60})'? reached (" + forms.NUMBER + rb") \(best [^\n]{0,4000}"
 )
@@ -223,7 +228,9 @@ _RIGHT = expression(  # `accuracy: 0.95 (1140 / 1200)`: how many were right of h
 
 
 def names_as_words(text: bytes) -> bytes:
-    """A text in which `loss:val=0.4` is `val_loss=0.4`, and `Epoch/Epochs: 3/50` is `Epoch: 3/50`."""
+    """A text in which `loss:val=0.4` is `val_loss=0.4`, `NDCG(k=20)` is `NDCG@20`, and `Epoch/Epochs: 3/50` is
+    `Epoch: 3/50`."""
+    text = _FIRST_OF.sub(rb"\1@\2", text) if b"(k=" in text or b"(k =" in text else text
     if b"/" in text and any(word in text for word in (b"poch/", b"ter/", b"tep/", b"atch/", b"pochs/", b"POCH/")):
         text = _OF_ALL.sub(rb"\1", _EPOCH_AND_STEP.sub(rb"\1 \3 \2 \4 ", text))
     return _OF_SET.sub(rb"\2_\1", text) if b"oss:" in text or b"cc:" in text or b"racy:" in text else text
@@ -355,6 +362,10 @@ def _of_programs(line: bytes) -> bytes:
         line = line.replace(b"R\xc2\xb2", b"r2").replace(b"R^2", b"r2")
     if b"Validation Checks" in line:
         line = _TRAINED.sub(rb"loss: \1, grad_norm: \2", line)
+    if b"ali " in line:
+        line = _VALI.sub(rb"\1al", line)
+    if b" sequences (" in line:
+        line = _OF_SEQUENCES.sub(rb"step \1 objf", line)
     if b"inibatches" in line:
         line = _OBJECTIVE.sub(rb"step \2 \1 objf: ", line)
     if b"Saving dict for global step" in line:  # an estimator's evaluation

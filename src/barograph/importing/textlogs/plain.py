@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     agents,
+    anew,
     below,
     carried,
     classes,
@@ -158,7 +159,7 @@ class Plain(engine.Dialect):
         if "below" not in own:
             _find_order(order, counts, values, own)
         if "anew" not in own and stepped:
-            own["anew"] = _begins_anew(order, rows, counts, values)
+            own["anew"] = anew.begins(order, rows, counts, values)
         stray = "steps" not in own and _STRAYS * stepped < by_epoch
         waiting = list[tuple[int, int]]()  # rows without a step behind the last line that says one
         for _, number, at in order:
@@ -313,7 +314,7 @@ class Plain(engine.Dialect):
         if "_batch" not in said and "_step" not in said:
             if not valued:
                 own["headed"] = said["_epoch"]
-            elif main and own.get("anew"):  # its mean: the steps below begin anew
+            elif own.get("anew") == ("training" if main else "held out"):  # the steps below begin anew
                 own["base"], own["count"] = int(own.get("base", 0)) + int(own.get("count", 0)), 0
             return None
         if "_aside" in said and "now" in own:
@@ -327,6 +328,7 @@ class Plain(engine.Dialect):
             if epoch is None and valued and not said.get("_batches"):
                 own["epoch"], own["count"] = -1, count
                 if own.get("anew") and main:
+                    own["base"] = int(own.get("base", 0)) + (count == 0 < own.get("base", 0))
                     return int(own.get("base", 0)) + count
             elif epoch is not None:
                 said = {"_batch": count, **said}
@@ -388,32 +390,6 @@ def _find_order(
         first, *between, last = groups
         own["below"] = bool(first) and not last and all(names == first for names in between)
         own["ahead"] = not first and bool(last) and all(names == last for names in between)
-
-
-def _begins_anew(
-    order: list[tuple[int, int, int]], rows: list[forms.Raw], counts: list[Any], values: list[frozenset[str]]
-) -> bool:
-    """Whether steps begin anew below each row that says the next epoch alone, as its mean, and no heading says one."""
-    groups, epochs = [list[int]()], list[int]()
-    if not any("_epoch" in columns for columns in counts):
-        return False
-    for _, number, at in order:
-        count = {name: column[at] for name, column in counts[number].items() if column[at] != b""}
-        said = count.keys() & {"_step", "_batch", "_epoch"}
-        if not values[number] and said:
-            return False
-        if said == {"_step"} and rows[number].main:
-            groups[-1].append(tallies.whole(count["_step"]))
-        elif said == {"_epoch"} and rows[number].main:
-            epochs.append(tallies.whole(count["_epoch"]))
-            groups.append([])
-        elif said and rows[number].main:
-            return False
-    steps = groups if groups[-1] else groups[:-1]
-    if len(epochs) < 2 or len(steps) < 2 or not all(steps):
-        return False
-    rising = all(early < late for one in (epochs, *steps) for early, late in itertools.pairwise(one))
-    return rising and len({one[0] for one in steps}) == 1
 
 
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:

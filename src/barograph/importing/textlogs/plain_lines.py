@@ -59,6 +59,7 @@ _BARE = expression(
     r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
     r"|(?:(?:val|test) )?(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
+    r"|(?:[a-z]{1,12}[ _]){0,3}objf"
     r"|(?:.*[^a-z])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
 )
 _COUNTS = expression(

@@ -220,7 +220,8 @@ class EvaluationFrozen(Walker):
     while the training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
 
     So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
-    never further than 0.02 from it: what is evaluated gives one class to all examples.
+    never further than 0.02 from it: what is evaluated gives one class to all examples. One of five digits or more that
+    is the same fifteen times needs a loss that lies as far apart in any two of these evaluations.
     """
 
     name, kind, severity = "evaluation_frozen", "frozen", "warning"
@@ -231,6 +232,7 @@ class EvaluationFrozen(Walker):
     thresholds: ClassVar = {
         "evaluations": (5.0, "ours"),
         "answers": (10.0, "of one accuracy, or of three digits; ours"),
+        "exact": (15.0, "of one accuracy of five digits; ours"),
     }
     causes = ("optimizer holds other parameters: the evaluated model is a copy", "layer frozen")
     remedies = ("Check that the evaluation is given the model that is trained, or copies its weights first.",)
@@ -241,6 +243,7 @@ class EvaluationFrozen(Walker):
         self._told = False
         self._share, self._shares = math.nan, 0  # the last accuracy, and how often it came in a row
         self._range, self._began = (math.inf, -math.inf), (0, math.nan)  # of all; step and loss of the first of a row
+        self._losses = (math.inf, -math.inf)  # lowest and highest of a row
         self._same: Finding | None = None
 
     def _answers(self, history: RunHistory, point: EvaluationPoint) -> Iterator[Finding]:
@@ -251,18 +254,24 @@ class EvaluationFrozen(Walker):
         self._range = min(self._range[0], share), max(self._range[1], share)
         if share != self._share:
             self._share, self._shares, self._began = share, 0, (point.step, point.value)
+            self._losses = (math.inf, -math.inf)
             if self._same is not None:
                 self._same.severity, self._same.message = "info", f"{self._same.message}; it changed at {point.step}"
                 yield again(self._same)
                 self._same = None
         self._shares += 1
         near = self._range[1] - self._range[0] <= _NEAR
+        self._losses = low, high = min(self._losses[0], point.value), max(self._losses[1], point.value)
         moved = abs(point.value - self._began[1]) > 0.05 * abs(self._began[1])
+        exact = len(f"{share:.10g}".replace(".", "").lstrip("0")) >= _EXACT and self._shares >= self.at["exact"]
+        course = f"went from {self._began[1]:.4g} to {point.value:.4g}"
+        if not moved and exact and high - low > 0.05 * abs(self._began[1]):
+            moved, course = True, f"was between {low:.4g} and {high:.4g}"
         if self._same is None and self._shares >= self.at["answers"] and 0.02 < share < 0.9 and near and moved:
             self._same = self.finding(
                 self._began[0],
                 f"The accuracy of the evaluation is {share:.4g} in {self._shares} evaluations since step "
-                f"{self._began[0]}, while its loss went from {self._began[1]:.4g} to {point.value:.4g}",
+                f"{self._began[0]}, while its loss {course}",
                 found=point.step,
                 segment=point.segment,
                 confidence=0.75,
@@ -305,6 +314,7 @@ class EvaluationFrozen(Walker):
         )
 
 
+_EXACT = 5  # digits of an accuracy that nobody rounded to two or three
 _LAST_DIGIT = 1e-6  # of ln 2
 _ALIKE = "chosen and rejected alike: both get the same score, read where they don't differ, or cut before they do"
 _NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer

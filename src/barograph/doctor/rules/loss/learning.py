@@ -22,6 +22,7 @@ from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
     falls_evenly,
     few_stay_a_guess,
+    losses_stay_a_guess,
     never_changes,
     nothing_learnt,
     stays_a_guess,
@@ -39,6 +40,7 @@ _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of
 _MANY = 3000  # steps
 _WARM_UP = 5000  # steps, more than any warm-up has
 _EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
+_IN_PERCENT = 1.5  # an accuracy above it
 _FEW = 100  # rows from which on a guess is looked for while they come
 _EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
 _AT_ONCE = 0.7  # in ln, from the first row to the median of five: one step, of all data, has taught it
@@ -98,8 +100,10 @@ class NotLearning(CurveRule):
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss
     began; so are those of eight epochs or more, all there are, within 0.5% and a tenth; of four or more with
-    evaluations, of which all but the training's first epoch are within 0.1% and a fiftieth. So is a loss of ln 2 beside
-    an area under the curve that is a half in each epoch. Nor is anything learnt but the labels' shares in twenty
+    evaluations, of which all but the training's first epoch are within 0.1% and a fiftieth. Where no accuracy is
+    logged, eight epochs or more from the first one on, each with its evaluation, are enough of which all losses are
+    within 0.3% of those of a guess among twenty or fewer. So is a loss of ln 2 beside an area under the curve that is
+    a half in each epoch. Nor is anything learnt but the labels' shares in twenty
     epochs or more whose evaluations rest within a hundredth from the first quarter on, at ln 2 or less, with the
     training's last third beside them, while no area is more than 0.05 from a half, and in the later half they are
     not above it, as those of labels that are hard to tell always are, by a little. Areas of other questions, as of
@@ -359,9 +363,16 @@ class NotLearning(CurveRule):
             between(one, 0, last, self._segment)
             for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
         ]
+        printed = beside[0]
+        beside = [
+            one / 100 if at != 1 and len(one) and one.max() > _IN_PERCENT else one for at, one in enumerate(beside)
+        ]
         count = stays_a_guess(rows.value, *beside) if _counts(history) in ("epoch", "") else 0
         if not count and _counts(history) == "epoch":
             count = few_stay_a_guess(rows.value, *beside)
+        alone = not count and not len(beside[0]) and not len(beside[2]) and int(rows.step[0]) <= 1
+        if alone and _counts(history) == "epoch" and not is_game(history, channel):
+            count = losses_stay_a_guess(rows.value, beside[1])
         told = self._told is not None and self._told.severity != "info"
         epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
         by_chance = 0 if epochs or told else answers_by_chance(beside[0], beside[2])
@@ -370,11 +381,13 @@ class NotLearning(CurveRule):
         if by_chance:
             yield one_share(self, rows, _unit(history), by_chance)
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
-            yield from same_answers(self, rows, never_changes(rows.value, beside[0]))
+            yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:
             yield self.finding(
                 int(rows.step[0]),
-                f"In each of {len(rows)} {_unit(history)} loss and accuracy are those of a uniform guess among {count}"
+                f"In each of {len(rows)} {_unit(history)} "
+                + ("the losses of training and evaluation" if alone else "loss and accuracy")
+                + f" are those of a uniform guess among {count}"
                 + ("" if abs(rows.value[0] / math.log(count) - 1) < _OFF else ", but for the training's first"),
                 severity="warning",
                 last_step=last - 1,

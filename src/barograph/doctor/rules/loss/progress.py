@@ -34,9 +34,10 @@ from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
-from barograph.doctor.rules.loss.short_runs import last_rows_rise, leaps, rises_throughout
+from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, rises_throughout
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
+_FEWEST = 5  # rows of which the last two alone can say it
 _LEARNT = 0.05  # in ln below the start, where something was learnt
 _BLOWN_UP = 3.0  # times the loss of the untrained model
 _WIDEST = WIDTHS[-1][1]
@@ -84,7 +85,8 @@ class Divergence(CurveRule):
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
     lowest, and half as high again in the median, are a warning at its end. So are ten rows or more that rise one after
     the other, by a tenth and four deviations, from the first half to above the first row; of six to eleven rows three
-    that are half as high again as any before.
+    that are half as high again as any before; of four or five, where there is no reward, the last two that are each
+    five times the row before, the last one a hundred times the median of those ahead of both, and above a hundred.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -178,11 +180,13 @@ class Divergence(CurveRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         rows = channel.rows()
         known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
-        if self._told is not None or not 6 <= len(known) <= SHORT or is_game(history, channel):
+        if self._told is not None or not 4 <= len(known) <= SHORT or is_game(history, channel):
             return
         value, step = rows.value[known], rows.step[known]
         rise = last_rows_rise(value, self.at["few"]) if len(value) >= self.least else None
-        place = rises_throughout(value) if len(value) >= self.least else leaps(value)
+        place = rises_throughout(value) if len(value) >= self.least else leaps(value) if len(value) > _FEWEST else None
+        if len(value) <= _FEWEST and history.role("reward") is None:
+            place = explodes(value)
         if rise is not None:
             place = len(value) - rise[0], rise[1]
         if place is None:

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 _BOTTOM = 7 / 6  # times the lowest row: from there on the way down is over
 _AGAIN, _EPOCH = 16, 4  # rows that come again; different values in a stretch of them, and its rows
 _LEAP = 1.5  # times any row before
+_TIMES, _HUNDRED = 5.0, 100.0  # the row before; the rows ahead, and at least
 _IN_ORDER = 0.8  # of all pairs of rows, more that rise than fall: a curve that wanders has less, but for one in 300
 _RISING = 10  # rows
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
+_CLASSES, _BOTH = 20, 0.003  # of a guess that losses alone tell, and how far they may be from it, as a share
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
 _FEW_EPOCHS, _NEARER, _SHARE = 4, 0.001, 0.02  # the same of fewer; how far losses and accuracies may be, as shares
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
@@ -137,6 +139,28 @@ def few_stay_a_guess(
     losses, shares = numpy.concatenate([value[1:], evaluation]), numpy.concatenate([accuracy[1:], correct])
     near = abs(losses / math.log(count) - 1).max() < _NEARER and abs(shares * count - 1).max() < _SHARE
     return count if near else 0
+
+
+def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
+    """The same where no accuracy is logged: epochs' losses [n] and as many evaluations, eight at least, all of which
+    are within 0.3% of that of a guess among twenty or fewer."""
+    if len(evaluation) < _EPOCHS or abs(len(evaluation) - len(value)) > 1 or not value.min() > 0:
+        return 0
+    count = round(math.exp(min(float(value[0]), math.log(2 * _CLASSES))))
+    if not 2 <= count <= _CLASSES:
+        return 0
+    losses = numpy.concatenate([value, evaluation])
+    return count if abs(losses / math.log(count) - 1).max() < _BOTH else 0
+
+
+def explodes(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of four or five rows [n] the first of two at the end that are each five times the row before, the last a hundred
+    times the median of those ahead; and the lowest of these."""
+    if not 4 <= len(value) <= 5 or not value.min() > 0:
+        return None
+    ahead, (first, last) = value[:-2], value[-2:].tolist()
+    grown = first >= _TIMES * ahead[-1] and last >= _TIMES * first and last >= _HUNDRED * max(1.0, median(ahead))
+    return (len(value) - 2, float(ahead.min())) if grown else None
 
 
 def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:

@@ -22,6 +22,7 @@ _OTHERS = re.compile(
     r" (?:Process \d{1,9}|Including non-PyTorch memory, this process) has [\d.]{1,9} \w{3,5} memory in use\."
 )
 _OF_INDEX = ("device-side assert", "assertion", "index out of bounds", "cublas_status_execution_failed")
+_KERNEL = ", thread: ["  # of an assertion that one of its threads prints
 _COLLECTIVE = "collective operation timeout"  # as PyTorch's watchdog writes it
 
 
@@ -119,6 +120,8 @@ class Crashed(Ending):
             message = f"The training failed{after}{said}."
             causes = ["the program ended itself"] if code else ["an exception"]
             remedies = ["read the last lines of the training's output"]
+            if _KERNEL in why and "Assertion" in why:
+                causes, remedies = _about_assertion()
         elif fields.get("status") == "terminated":
             message = f"The training was ended by {fields.get('signal') or 'a signal'}{after}."
             causes, remedies = _about_signal(fields)
@@ -230,6 +233,17 @@ def _about_exception(told: str) -> tuple[list[str], list[str]]:
         causes.insert(0, "index out of range on the device: of a token, or of a target")
         remedies.insert(0, "check that ids are below the rows of their embedding, and targets below the outputs")
     return causes, remedies
+
+
+def _about_assertion() -> tuple[list[str], list[str]]:
+    """Of one that failed within a kernel, as CUDA prints it."""
+    return [
+        "index out of range on the device: of a token, or of a target",
+        "values that a loss does not take: NaN, or none between 0 and 1",
+    ], [
+        "check that ids are below the rows of their embedding, and targets below the outputs",
+        "run it again with CUDA_LAUNCH_BLOCKING=1: the traceback names the line then",
+    ]  # fmt: skip
 
 
 def _about_timeout() -> tuple[list[str], list[str]]:

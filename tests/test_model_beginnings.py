@@ -9,11 +9,12 @@ import numpy
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.data.beginnings import SortedTexts
+from barograph.doctor.rules.data.beginnings import SortedOpenings, SortedTexts
 
 torch = pytest.importorskip("torch")
 
 from barograph.probes.model.beginnings import Beginnings  # noqa: E402
+from barograph.probes.model.openings import Openings  # noqa: E402
 
 
 def looked(rows: list[Any], every: int = 1) -> list[dict[str, float]]:
@@ -99,3 +100,59 @@ def test_a_look_that_is_otherwise_begins_the_count_anew() -> None:
     columns |= {"model/beginnings_next": (looks, following), "model/beginnings_border": (looks, numpy.full(10, 12.0))}
     columns |= {"train/loss": numpy.full(120, 1.0), "val/loss": (looks - 1, numpy.full(10, 2.0))}
     assert not findings([SortedTexts()], columns)
+
+
+def openings_of(rows: list[Any]) -> dict[str, tuple[Any, Any]]:
+    """Series of how batches begin, one a step."""
+    look, found = Openings(), []
+    for one in rows:
+        put: list[Any] = []
+        look.given([one], True, True)
+        look.put(SimpleNamespace(put=lambda *given, to=put: to.append(given)))  # type: ignore[arg-type]
+        ((_, names, values),) = put
+        found.append(dict(zip(names, values.tolist(), strict=True)))
+    steps = numpy.arange(len(rows))
+    return {f"model/{name}": (steps, numpy.array([one[name] for one in found])) for name in found[0]}
+
+
+def batches_of(kind: str) -> list[Any]:
+    """Of 30 steps, texts with a mark, the task's token behind it or in front, and 12 others."""
+    dice = torch.Generator().manual_seed(2)
+    texts = torch.randint(10, 40, (30, 16, 14), generator=dice)
+    task = torch.arange(30).repeat_interleave(16).reshape(30, 16) // 10  # one behind the other
+    if kind == "shuffled":
+        task = torch.randint(3, (30, 16), generator=dice)
+    elif kind == "batches of one task":
+        task = torch.randint(3, (30, 1), generator=dice).expand(-1, 16)
+    elif kind == "mostly one":
+        task = (torch.rand(30, 16, generator=dice) < 0.02).long()
+    elif kind == "some sorted":
+        task[::3, 0] = 4
+    elif kind == "all in one":
+        task = torch.zeros_like(task)
+    texts[..., 0], texts[..., 1] = (task + 3, 1) if kind == "in front" else (1, task + 3)
+    if kind == "padded in front":
+        texts = torch.cat([torch.zeros(30, 16, 4, dtype=torch.long), texts], 2)
+        texts[:, 0, 3] = 1
+    return list(texts)
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 13, 20)])
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("sorted", True),
+        ("in front", True),
+        ("some sorted", True),
+        ("shuffled", False),
+        ("batches of one task", False),
+        ("mostly one", False),
+        ("all in one", False),
+        ("padded in front", False),  # rows of several lengths: their padding alone is what all begin with
+    ],
+)
+def test_texts_that_come_by_task_are_told_by_what_all_rows_begin_with(
+    kind: str, told: bool, cuts: tuple[int, ...]
+) -> None:
+    found = findings([SortedOpenings()], openings_of(batches_of(kind)), cuts=cuts)
+    assert [one.rule for one in found.values()] == ["sorted_openings"] * told

@@ -149,6 +149,33 @@ def test_a_head_alone_that_is_trained_is_given_what_knows_of_other_places(tmp_pa
     assert "past_reached" not in looks and not said(run)
 
 
+class Encoder(nn.Module):
+    """Torch's own layers, whose attention reads the weights of its parts and calls none; or queries by their name."""
+
+    def __init__(self, own: bool) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.body = nn.TransformerEncoderLayer(WIDTH, 2, WIDTH, 0.0, batch_first=True) if own else None
+        self.q_proj, self.k_proj = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        if self.body is not None:
+            hidden = torch.ones(PLACES, PLACES, dtype=torch.bool).triu(1)
+            return self.head(self.body(x, src_mask=hidden))
+        return self.head(functional.scaled_dot_product_attention(self.q_proj(x), self.k_proj(x), x, is_causal=True))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_head_alone_behind_attention_of_any_make_says_nothing(tmp_path: Path, own: bool) -> None:
+    model = Encoder(own).requires_grad_(False)
+    model.head.requires_grad_(True)
+    run = trained(tmp_path, model, next_token)
+    looks = seen(run)
+    assert "past_reached" not in looks and not said(run)
+
+
 class Classifier(nn.Module):
     def __init__(self, kind: str) -> None:
         super().__init__()

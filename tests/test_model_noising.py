@@ -57,7 +57,7 @@ def test_noise_that_is_drawn_evenly_is_told_from_a_picture() -> None:
     dice = torch.Generator().manual_seed(4)
     output, even = torch.zeros(64, 128), torch.rand(64, 128, generator=dice)
     for target, told in ((even, True), (even * 2 - 1, False), (even.square(), False), (even.round(), False)):
-        found = noising.figures(torch.zeros(64, 128), None, output, (output - target) * 2 / output.numel(),
+        found = noising.figures(torch.zeros(64, 128), None, (64, 128), output, (output - target) * 2 / output.numel(),
                                 output.numel())  # fmt: skip
         assert bool(dict(zip(noising.FIGURES, found.tolist(), strict=True))["noise_even"]) is told
 

@@ -120,6 +120,21 @@ def test_the_average_is_evaluated_beside_the_trained_weights(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("name", "severity"), [("heldout/fm_ema", "warning"), ("heldout/ema_fm", "warning"), ("heldout/fm_small", "info")]
+)
+def test_the_average_is_evaluated_beside_the_trained_weights_by_a_loss_that_its_rows_tell(
+    name: str, severity: str, cuts: tuple[int, ...]
+) -> None:
+    given = columns(50.0, 0.9999**50, itself=True, evaluated=1.05)
+    del given["val/loss"]
+    own = numpy.linspace(2.8, 1.05, len(LOOKS))
+    given |= {"heldout/fm": (LOOKS - 1, own), name: (LOOKS - 1, numpy.append(2.98, 1.51 * own[1:]))}
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("apart", "evaluated", "told"),
     [
         (numpy.linspace(0.6, 0.9, 10), 2.0, True),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.rl.in_turn import JudgedSummed, SidesInTurn
+from barograph.doctor.rules.rl.in_turn import JudgedSummed, SideDetached, SidesInTurn
 
 ROWS = 160
 STEP = np.arange(ROWS)
@@ -64,3 +64,27 @@ def test_a_sum_of_judged_answers_is_known_before_the_first_step(
     columns |= {"kto/loss": (STEP, first * (1 - 0.002 * STEP)), "model/loss_adds": (STEP[:1], np.array([adds]))}
     found = findings([JudgedSummed()], columns, facts={"config": config}, cuts=cuts)
     assert [one.step for one in found.values()] == [0] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 13, 20, 33)])
+@pytest.mark.parametrize(
+    ("unused", "ranks", "logged", "told"),
+    [
+        ({0: 1.0}, 0.0, "rewards/chosen", True),
+        ({0: 1.0}, 0.0, "rewards/margins", True),
+        ({0: 1.0}, 1.0, "rewards/chosen", False),  # of both sides, and something else is asked beside
+        ({0: 1.0}, 0.0, "forget/ratio", False),  # of one answer alone
+        ({0: 1.0, 9: 0.0}, 0.0, "rewards/chosen", False),  # at first only
+        ({8: 1.0}, 0.0, "rewards/chosen", False),  # since an evaluation
+    ],
+)
+def test_a_side_of_a_pair_without_gradient_is_told(
+    unused: dict[int, float], ranks: float, logged: str, told: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {
+        "train/loss": np.linspace(0.7, 0.5, 40), logged: np.linspace(0.0, 0.3, 40),
+        "model/graphs_unused": (np.array(list(unused)), np.array(list(unused.values()))),
+        "model/loss_ranks": (np.array([0]), np.array([ranks])),
+    }  # fmt: skip
+    found = findings([SideDetached()], columns, cuts=cuts)
+    assert [one.rule for one in found.values()] == ["side_detached"] * told

@@ -226,7 +226,7 @@ def test_noise_of_one_row_for_all_of_a_batch_is_seen(rows: int, told: float) -> 
     torch.manual_seed(1)
     output, given, noise = torch.randn(16, 64), torch.randn(16, 64), torch.randn(rows, 64).expand(16, 64)
     gradient = 2 / output.numel() * (output - noise)
-    found = noising.figures(given, None, output, gradient, output.numel())
+    found = noising.figures(given, None, tuple(given.shape), output, gradient, output.numel())
     assert float(found[noising.FIGURES.index("noise_alike")]) == told
 
 
@@ -234,7 +234,10 @@ def test_noise_of_one_row_for_all_of_a_batch_is_seen(rows: int, told: float) -> 
     ("across", "square", "found"), [(True, True, True), (False, True, False), (False, False, False)]
 )
 @pytest.mark.parametrize("flow", [True, False])
-def test_times_that_are_broadcast_over_columns_are_found(across: bool, square: bool, found: bool, flow: bool) -> None:
+@pytest.mark.parametrize("height", [0, 12])
+def test_times_that_are_broadcast_over_columns_are_found(
+    across: bool, square: bool, found: bool, flow: bool, height: int
+) -> None:
     torch = pytest.importorskip("torch")
     dice = torch.Generator().manual_seed(5)
     columns = 24 if square else 32
@@ -243,15 +246,56 @@ def test_times_that_are_broadcast_over_columns_are_found(across: bool, square: b
         noise, time = torch.randn(24, columns, generator=dice), torch.rand(24, generator=dice)
         end = torch.randn(24, 1, generator=dice) * torch.tensor([1.0, -1.0]).repeat(columns // 2)
         mixing = time if across else time[:, None]
-        target, output = end - noise if flow else noise, torch.zeros(24, columns)
-        given = (1 - mixing) * noise + mixing * end
+        if height:
+            noise = torch.randn(24, 1, height, columns, generator=dice)
+            end, mixing = end[:, None, None], time if across else time[:, None, None, None]
+        target, output = end - noise if flow else noise, torch.zeros_like(noise)
+        noisy = noising.noisy_input([(1 - mixing) * noise + mixing * end, time], output)
         gradient = (output - target) * 2 / output.numel()
-        seen.append(noising.figures(given, time, output, gradient, output.numel()).tolist())
+        assert noisy is not None
+        seen.append(noising.figures(*noisy, *map(noising.some, (output, gradient)), output.numel()).tolist())
     columns_of = {f"model/{name}": (LOOKS, np.array([one[noising.FIGURES.index(name)] for one in seen]))
                   for name in ("time_of_rows", "time_of_columns")}  # fmt: skip
     said = warned({"loss": every(FALLS)} | columns_of, 7)
     assert ("times_broadcast" in said) is found
     assert not found or said["times_broadcast"].causes[0].startswith("targets broadcast")
+
+
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("fresh", None),
+        ("once", "noise drawn once"),
+        ("all", None),  # the examples too: a few pairs that are learnt by heart
+        ("row", "noise drawn once for a whole batch"),
+        ("curved", None),
+    ],
+)
+def test_noise_at_the_end_of_a_straight_way_is_followed(kind: str, cause: str | None, back: bool) -> None:
+    torch = pytest.importorskip("torch")
+    dice = torch.Generator().manual_seed(6)
+    once, same = torch.randn(32, 1, 8, 8, generator=dice), torch.rand(32, 1, 8, 8, generator=dice).round() * 2 - 1
+    seen = []
+    for _ in LOOKS:
+        noise = torch.randn(1 if kind == "row" else 32, 1, 8, 8, generator=dice).expand(32, -1, -1, -1)
+        noise = once if kind in ("once", "all", "curved") else noise
+        example = same if kind == "all" else torch.rand(32, 1, 8, 8, generator=dice).round() * 2 - 1
+        time, output = torch.rand(32, generator=dice), torch.zeros_like(noise)
+        share = time[:, None, None, None]
+        begin, end = (example, noise) if back else (noise, example)
+        if kind == "curved":
+            share = share.square()
+        noisy = noising.noisy_input([(1 - share) * begin + share * end, time], output)
+        gradient = (begin - end) * 2 / output.numel()
+        assert noisy is not None
+        seen.append(noising.figures(*noisy, *map(noising.some, (output, gradient)), output.numel()).tolist())
+    figures = {f"model/{name}": (LOOKS, np.array(values))
+               for name, values in zip(noising.FIGURES, zip(*seen, strict=True), strict=True)}  # fmt: skip
+    figures |= {"model/target_std": (LOOKS, LOOKS % 5 + 1.0), "model/target_mean": (LOOKS, LOOKS % 3 * 0.1)}
+    figures |= {"model/time_low": (LOOKS, LOOKS % 7 * 0.01), "model/time_high": (LOOKS, LOOKS % 7 * 0.01 + 0.9)}
+    found = warned({"loss": every(FALLS)} | figures, 5).get("noise_targets")
+    assert (found.causes[0].split(":")[0] if found else None) == cause
 
 
 @pytest.mark.parametrize(

@@ -338,3 +338,26 @@ def test_a_reward_that_fell_and_is_higher_again_has_not_collapsed(ends: float, s
     reward = np.where(rows >= 200, np.maximum(0.05, reward), reward) + np.random.default_rng(1).normal(0, 0.02, 480)
     (one,) = found([RewardCollapse()], {"train/reward": (rows, reward), "train/kl": (rows, 0.01 + 0 * rows)})
     assert one.severity == severity and ("higher again since step" in one.message) == (severity == "info")
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 5, 8, 9)])
+@pytest.mark.parametrize(
+    ("times", "ranks", "adds", "config", "told"),
+    [
+        (24.0, 1.0, 1.0, {"batch": 24}, True),
+        (24.0, 1.0, 0.0, {"batch": 24}, False),  # a mean
+        (24.0, 0.0, 1.0, {"batch": 24}, False),  # of one answer
+        (24.1, 1.0, 1.0, {"batch": 24}, False),  # begins elsewhere
+        (1.0, 1.0, 1.0, {"batch": 24}, False),
+        (24.0, 1.0, 1.0, {"batch": 24, "reduction": "sum"}, False),
+    ],
+)
+def test_a_sum_over_pairs_is_known_by_its_first_loss_where_no_margin_is_logged(
+    times: float, ranks: float, adds: float, config: dict[str, object], told: bool, pieces: tuple[int, ...]
+) -> None:
+    steps = np.arange(40)
+    columns = {"dpo/loss": (steps, times * np.log(2) * np.exp(-steps / 100)),
+               "model/loss_ranks": (steps[:1], np.array([ranks])),
+               "model/loss_adds": (steps[:1], np.array([adds]))}  # fmt: skip
+    judged = found([PreferenceSummed()], columns, pieces, config=config)
+    assert [one.rule for one in judged] == ["preference_summed"] * told

@@ -48,7 +48,8 @@ _LEAST = 1e-6  # of the largest gradient: less is what a mask of finite depth le
 _SOURCES = 8
 _PLACES = 8  # of a text, at least
 _RECURRENT = ("RNN", "LSTM", "GRU")
-_MIXING = ("attn", "attention", "rnn", "lstm", "gru", "mamba", "ssm", "recurr", "conv1d", "mixer")
+_MIXING = ("attn", "attention", "qkv", "q_proj", "query", "rnn", "lstm", "gru", "mamba", "ssm", "recurr", "conv1d",
+           "mixer")  # fmt: skip
 
 
 class DependenceLook:
@@ -87,7 +88,7 @@ class DependenceLook:
         whole = [one.detach() for one in tensors if one.dim() == 3 and one.is_floating_point() and not mesh_of(one)]
         self._records = [] if self._tokens else whole[:1]
         if not self._handles:
-            leaves = {name: one for name, one in self._model.named_modules() if next(one.children(), None) is None}
+            leaves = {name: one for name, one in self._model.named_modules() if _is_whole(one)}
             self._handles = [after(one, self._gave) for one in leaves.values()]
             self._mixes = {id(one) for name, one in leaves.items() if _brings_together(name, one)}
 
@@ -357,6 +358,11 @@ def _objects(began: tuple[int, list[Any], int], new: bool) -> list[Any]:
 def _is_mixing(model: Any) -> bool:
     """Whether it has layers that are there to bring places together."""
     return any(_brings_together(name, module) for name, module in model.named_modules())
+
+
+def _is_whole(module: Any) -> bool:
+    """Whether a layer has no parts that are called: torch's attention reads the weights of its own."""
+    return next(module.children(), None) is None or type(module).__name__ == "MultiheadAttention"
 
 
 def _brings_together(name: str, module: Any) -> bool:

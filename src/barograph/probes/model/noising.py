@@ -28,7 +28,8 @@ _IN_ORDER, _DIFFERENT, _GOLDEN = 0.25, 0.75, 0.618034  # of neighbours that fall
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
 FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike",
-           "time_of_rows", "time_of_columns")  # fmt: skip
+           "time_of_rows", "time_of_columns", "end_noise_mean", "end_noise_std", "end_other_mean",
+           "end_noise_alike")  # fmt: skip
 
 
 class TimeArgument:
@@ -95,22 +96,26 @@ def some(tensor: Tensor) -> Tensor:
     return line[:, ::stride][:, :ELEMENTS]
 
 
-def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor | None] | None:
-    """The first input with the shape of the output, and the first with a number for each row; None without one."""
+def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor | None, tuple[int, ...]] | None:
+    """The first input with the shape of the output, the first with a number for each row, and that shape; None without
+    one."""
     shape = tuple(output.shape)
     alike = next((one for one in tensors if one.is_floating_point() and tuple(one.shape) == shape), None)
     if alike is None or len(shape) < 2 or alike.numel() < _LEAST:
         return None
     times = (one for one in tensors if one is not alike and one.numel() == shape[0] and one.shape[:1] == shape[:1])
     time = next(times, None)
-    return some(alike.detach()).clone(), None if time is None else time.detach().reshape(-1)[:ROWS].clone()
+    return some(alike.detach()).clone(), None if time is None else time.detach().reshape(-1)[:ROWS].clone(), shape
 
 
-def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor, count: int) -> Tensor:
+def figures(
+    given: Tensor, time: Tensor | None, shape: tuple[int, ...], output: Tensor, gradient: Tensor, count: int
+) -> Tensor:
     """`FIGURES`: 1 where targets are normal, else 0; with which factor they are in the input, of all rows, and of the
     quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
     between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be; of a batch with as many
-    rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times."""
+    rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times: of
+    pictures the columns, or what else there are as many of, whichever is farther in that order; and see `_ends`."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -118,9 +123,7 @@ def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor
     size = target.numel()
     mean, deviation = target.mean(), target.std()
     fourth = ((target - mean) / deviation.clamp_min(1e-12)).pow(4).mean()
-    # four standard errors of each, and rounding
-    normal = (mean.abs() < 4 / math.sqrt(size) + 0.01) & ((deviation - 1).abs() < 4 / math.sqrt(2 * size) + 0.01)
-    normal &= (fourth - 3).abs() < 4 * math.sqrt(24 / size) + 0.05
+    normal = _is_normal(target)
     even = (mean - 0.5).abs() < 4 * _EVEN / math.sqrt(size) + 0.001
     even &= (deviation / _EVEN - 1).abs() < 4 * math.sqrt(0.2 / size) + 0.002
     even &= (fourth - 1.8).abs() < 4 * math.sqrt(1.2 / size) + 0.01
@@ -139,11 +142,67 @@ def figures(given: Tensor, time: Tensor | None, output: Tensor, gradient: Tensor
         for place, rows in ((2, order[:quarter]), (3, order[-quarter:])):
             differs = normal & (time[order[-1]] > time[order[0]])
             result[place] = torch.where(differs, _share(given[rows], target[rows]), nothing)
-    if time is not None and len(time) == len(given) == given.shape[1] >= 16:
-        for place, dim in ((6, 1), (7, 0)):
-            factor = (given * target).sum(dim) / target.square().sum(dim).clamp_min(1e-12)
-            result[place] = _order(factor, time)
-    return torch.stack(result)
+    if time is not None and len(time) == len(given) == shape[0] >= 16:
+        columns = [at.to(given.device) for at in _columns(shape, given.shape[1])]
+        if columns:
+            result[6] = _order(_factors(given, target), time)
+            found = torch.stack([_order(_factors(given.T, target.T, at, shape[0]), time) for at in columns])
+            result[7] = found[found.abs().nan_to_num().argmax()]
+    timed = time is not None and len(time) == len(given) >= _ROWS_OF_TIME
+    ends = _ends(given, time.to(given.device), target) if timed and time is not None else nothing.expand(4)
+    return torch.cat([torch.stack(result), ends])
+
+
+def _columns(shape: tuple[int, ...], looked: int) -> list[Tensor]:
+    """Of each dimension of a row that has as many places as there are rows: the place of each number that is looked
+    at. Those of which some place has none are left out."""
+    import torch
+
+    flat = some(torch.arange(math.prod(shape[1:])).reshape(1, *shape[1:]))[0, :looked]
+    found = []
+    for dim in range(1, len(shape)):
+        at = flat // math.prod(shape[dim + 1 :]) % shape[dim]
+        if shape[dim] == shape[0] and len(set(at.tolist())) == shape[dim]:
+            found.append(at)
+    return found
+
+
+def _factors(given: Tensor, target: Tensor, at: Tensor | None = None, places: int = 0) -> Tensor:
+    """With which factor targets are in the input, row by row; of rows with the same number at `at`, together."""
+    import torch
+
+    sums = torch.stack([(given * target).sum(1), target.square().sum(1)])
+    if at is not None:
+        sums = torch.zeros(2, places, device=given.device).index_add_(1, at, sums)
+    return sums[0] / sums[1].clamp_min(1e-12)
+
+
+def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
+    """Where inputs lie on straight lines from noise to examples, or back, and targets are the way along them: mean and
+    deviation of the noise, the mean of the examples, and 1 where all rows have the same noise. NaN where neither end
+    is noise, or both are."""
+    import torch
+
+    share = time.float()[:, None]
+    within = (share.amin() >= 0) & (share.amax() <= 1) & (share.amax() > share.amin())
+    found = torch.full((4,), torch.nan, device=given.device)
+    for way in (target, -target):
+        both = given - share * way, given + (1 - share) * way
+        for end, other in (both, both[::-1]):
+            alike = (end - end[:1]).abs().amax() < 1e-3
+            fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~_is_normal(other) & within
+            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float()])
+            found = torch.where(fits & found[0].isnan(), said, found)
+    return found
+
+
+def _is_normal(numbers: Tensor) -> Tensor:
+    """Whether numbers are as if drawn with mean 0 and deviation 1: four standard errors of each, and rounding."""
+    size = numbers.numel()
+    mean, deviation = numbers.mean(), numbers.std()
+    fourth = ((numbers - mean) / deviation.clamp_min(1e-12)).pow(4).mean()
+    normal = (mean.abs() < 4 / math.sqrt(size) + 0.01) & ((deviation - 1).abs() < 4 / math.sqrt(2 * size) + 0.01)
+    return normal & ((fourth - 3).abs() < 4 * math.sqrt(24 / size) + 0.05)
 
 
 def _order(one: Tensor, other: Tensor) -> Tensor:

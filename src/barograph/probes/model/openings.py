@@ -3,7 +3,8 @@
 In:   tokens of passes, with a row a text.
 Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
 
-The same token several times at the beginning of a row is padding; then the one behind it counts.
+The same token several times at the beginning of a row is padding; then the one behind it counts. So does, of what all
+rows of a pass begin with, such padding as one.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 _ROWS, _LEAST, _SHORT = 64, 8, 4  # rows of a pass; of them at least; tokens of a row at least
 _SEEN = 1 << 17  # tokens that are counted apart: others, which share a place, may seem to be known
-TRAINED = ("opening", "opening_share")
+_COMMON = 16  # tokens that all rows begin with, at most
+TRAINED = ("opening", "opening_share", "opening_common", "opening_mark")
 EVALUATED = ("eval_opening", "eval_opening_share", "eval_opening_known", "eval_opening_alike")
-"""The most frequent opening of a pass, and its share; whether the training had that token anywhere, and the share of
+"""The most frequent opening of a pass, and its share; how many tokens all of its rows begin with, and a number that is
+the same for the same ones; whether the training had that token anywhere, and the share of
 the evaluation's rows that begin as most of the training's did at the last look."""
 
 
@@ -56,7 +59,8 @@ class Openings:
         self._seen.index_fill_(0, rows.flatten().remainder(_SEEN), True)
         first = _first_of(rows)
         self._last = first.mode().values
-        self._now = torch.stack((self._last.double(), (first == self._last).double().mean()))
+        found = self._last, (first == self._last).double().mean(), *_common(rows)
+        self._now = torch.stack([one.double() for one in found])
 
     def evaluated(self, place: int, tensor: Tensor) -> None:
         """What an evaluation gives in this place."""
@@ -99,6 +103,19 @@ def _first_of(rows: Tensor) -> Tensor:
     import torch
 
     return torch.where(others[:, 1], rows[:, 0], behind)
+
+
+def _common(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """How many tokens all rows begin with, and a number that tells these from others."""
+
+    begins = rows[:, :_COMMON]
+    same = (begins == begins[:1]).all(0).long().cumprod(0)
+    other = (begins[0] != begins[0, 0]).long().cumsum(0) > 0
+    other[0] = True
+    counted = same * other
+    place = counted.cumsum(0)
+    weights = (place * place * 7919 + place * 104729) % 65521
+    return counted.sum(), (counted * (begins[0] + 1) * weights).sum()
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -1,18 +1,21 @@
 """Texts that come in the order of a sorted file.
 
 In:   how much of their beginnings neighbouring rows have in common, as the watch saw it; losses.
-Out:  findings of `SortedTexts`.
+Out:  findings of `SortedTexts`, `SortedOpenings`.
 """
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
+from barograph.doctor.rules.data.order import at_least
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -69,4 +72,62 @@ class SortedTexts(WatchRule):
             )  # fmt: skip
 
 
-RULES = (SortedTexts,)
+class SortedOpenings(WatchRule):
+    """Texts come by what they begin with: all rows of a batch have one task or source, and those of a later batch
+    another one.
+
+    The watch knows how many tokens all rows of a batch begin with, and which (`model/opening_common`,
+    `opening_mark`): a language, an instruction, a mark of the source. In half of the last looks or more (12 to 48)
+    there are two such beginnings or more, of as many tokens, of three looks each: rows that are drawn from all of the
+    data begin with both. A batch has eight rows or more. From look to look the beginning stays the same, more often
+    than in one of five hundred by chance: batches of one task each that are drawn at random are a plan. So are a
+    curriculum, stages, and answers to one prompt that are rewarded.
+
+    What to do: shuffle the examples of all tasks together.
+    """
+
+    name, family, kind, severity = "sorted_openings", "data", "data", "warning"
+    proves = "training"
+    series = "model/opening_mark"
+    needs = ("=model/opening_mark", "=model/opening_common")
+    least = 12
+    about = "Texts come by what they begin with: by task, or by source."
+    thresholds: ClassVar = {
+        "looks": (12.0, "of which half are such; ours"),
+        "last": (48.0, "looks, at most; ours"),
+        "each": (3.0, "looks of each of two beginnings; ours"),
+        "chance": (0.002, "of a beginning that stays as often, by the shares of all; ours"),
+    }
+    causes = ("data sorted: batches are of one task or source each, in the order of a file",)
+    remedies = ("shuffle the examples: `DataLoader(..., shuffle=True)`",)
+
+    def begin(self) -> None:
+        self._looks: deque[tuple[int, float, float]] = deque(maxlen=int(self.at["last"]))
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._looks.append((place[0], watched(history, "opening_common", place), value))
+        looks = list(self._looks)
+        if len(looks) < self.at["looks"]:
+            return
+        lengths = Counter(length for _, length, _ in looks if length > 0)
+        for length in lengths:
+            marks = [mark for _, common, mark in looks if common == length]
+            counts = Counter(marks)
+            often = sum(count >= self.at["each"] for count in counts.values())
+            if 2 * len(marks) < len(looks) or often < 2:
+                continue
+            drawn = sum((count / len(marks)) ** 2 for count in counts.values())
+            same = sum(one == other for one, other in pairwise(marks))
+            meant = is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
+            if at_least(same, len(marks) - 1, drawn) > self.at["chance"] or meant or history.role("reward") is not None:
+                continue
+            if self.first(place[2]):
+                yield self.finding(
+                    looks[0][0], f"All rows of a batch begin with the same {length:.0f} tokens in {len(marks)} of "
+                    f"{len(looks)} looks, with {len(counts)} different beginnings one after the other: texts come by "
+                    "task or source.", found=place[0], segment=place[2], confidence=0.95,
+                    evidence={"looks": len(marks), "beginnings": len(counts), "standing": True},
+                )  # fmt: skip
+
+
+RULES = (SortedTexts, SortedOpenings)

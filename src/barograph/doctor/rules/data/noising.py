@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
@@ -116,12 +116,14 @@ class NoiseTargets(WatchRule):
     inputs of the same shape.
 
     - Targets are noise of mean 0 and deviation 1, and both are the same numbers, to 1e-5, in eight looks in a row: the
-      noise was drawn once, and is learnt by heart. Of noise that is drawn anew they vary by a hundredth and more.
+      noise was drawn once, and is learnt by heart. Of noise that is drawn anew they vary by a hundredth and more. So of
+      flow matching, where inputs lie on straight lines from noise to examples, targets are the way along them, and the
+      time is the share of it: of the end that is noise, while the mean of the other end changes from look to look.
     - Targets are drawn evenly between 0 and 1 in twelve looks in a row: `torch.rand`, where `torch.randn` is meant.
     - Targets are such noise, its factor in the inputs is usually at most 1.5, and in twelve looks in a row the inputs'
       mean or deviation is ten or more: what is noised is ten times as large as the noise, which hardly changes it.
-    - All rows of a batch have the same targets, which are such noise as far as one row can tell, in twelve looks in a
-      row, and others each time: the noise is drawn for one example.
+    - All rows of a batch have the same targets, or the same noise at the end of such lines, which is noise as far as
+      one row can tell, in twelve looks in a row, and another each time: the noise is drawn for one example.
     - Targets are the inputs, in twelve looks in a row: the model has to do nothing.
     - Targets are such noise, and its factor in the inputs is below a twentieth in the median of twelve looks in a row,
       above 0 in three of them and below 0 in three, as that of noise which the inputs don't have: of little noise that
@@ -147,6 +149,7 @@ class NoiseTargets(WatchRule):
 
     def begin(self) -> None:
         self._before = math.nan, math.nan
+        self._ends = [math.nan] * 3
         self._factors: list[float] = []
         self._counts: dict[str, int] = {}
         self._always = True  # whether all targets so far were noise
@@ -157,24 +160,30 @@ class NoiseTargets(WatchRule):
         self._always &= noise
         now, before = (watched(history, "target_mean", place), value), self._before
         self._before = now
+        ends, earlier = [watched(history, f"end_{name}", place) for name in _ENDS], self._ends
+        self._ends = ends
         if not math.isfinite(watched(history, "time_high", place)):
             return
         factor = usual(history.channel("model/noise_share"), *place, int(self.at["looks"]))
         self._factors = [*self._factors[1 - int(self.at["looks"]) :], watched(history, "noise_share", place)]
         above, below = (sum(one * sign > 0 for one in self._factors) for sign in (1, -1))
         scale = input_scale(history, place)
-        near = all(abs(one - other) <= self.at["near"] for one, other in zip(now, before, strict=True))
+        near = self._are_near(now, before)
+        kept = self._are_near(ends[:2], earlier[:2])
+        once = kept and not self._are_near(ends[2:], earlier[2:])
+        mean, deviation = ends[:2] if once else now
         holds = {
-            "same": noise and near,
+            "same": (noise and near) or once,
             "even": even and not copied,
             "scale": noise and scale >= self.at["scale"] and factor <= self.at["factor"],
             "copied": copied,
             "absent": noise and self._always and not says_velocity(history),
-            "alike": watched(history, "noise_alike", place) == 1 and not near,
+            "alike": self._is_alike(history, place, near, kept),
         }
         said = {
-            "same": (f"The targets are noise with a mean of {now[0]:.5g} and a deviation of {value:.5g} in each "
-                     "look: it is drawn once.", "noise drawn once: it is the same in each step",
+            "same": (f"The {'noise of the inputs has' if once else 'targets are noise with'} a mean of {mean:.5g} "
+                     f"and a deviation of {deviation:.5g} in each look: it is drawn once.",
+                     "noise drawn once: it is the same in each step",
                      "draw the noise in each step: `torch.randn_like(images)`"),
             "even": ("The targets are drawn evenly between 0 and 1.",
                      "noise of the wrong distribution: `torch.rand`, where `torch.randn` is meant",
@@ -185,7 +194,7 @@ class NoiseTargets(WatchRule):
             "copied": ("The targets are what the model is given: it has to do nothing.",
                        "labels can be seen: the target is the input of the model",
                        "`loss(model(noisy, t), noise)`: not the noisy image"),
-            "alike": ("All rows of a batch have the same noise as their target, and another one in each look.",
+            "alike": ("All rows of a batch have the same noise, and another one in each look.",
                       "noise drawn once for a whole batch: all rows have the same",
                       "`torch.randn_like(images)`, of the shape of the whole batch"),
             "absent": (f"The noise that is the target has a factor of {factor:.2g} in the inputs: they have another "
@@ -205,6 +214,18 @@ class NoiseTargets(WatchRule):
                     0, text, found=place[0], segment=place[2], confidence=_PROOF, key=name, causes=[cause],
                     remedies=[remedy], evidence={"looks": self._counts[name], "standing": True},
                 )  # fmt: skip
+
+    def _are_near(self, some: Sequence[float], others: Sequence[float]) -> bool:
+        return all(abs(one - other) <= self.at["near"] for one, other in zip(some, others, strict=True))
+
+    @staticmethod
+    def _is_alike(history: RunHistory, place: Place, targets: bool, ends: bool) -> bool:
+        """Whether all rows have the same noise. targets, ends: whether it is also that of the look before."""
+        of_targets = watched(history, "noise_alike", place) == 1 and not targets
+        return of_targets or (watched(history, "end_noise_alike", place) == 1 and not ends)
+
+
+_ENDS = ("noise_mean", "noise_std", "other_mean")
 
 
 def says_velocity(history: RunHistory) -> bool:

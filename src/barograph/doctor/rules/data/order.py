@@ -291,7 +291,7 @@ class SortedTargets(Rule):
         most = top if share >= self.at["share"] else math.nan
         drawn = _followed([*self._looks, (place[0], most)])
         stays = self._same >= self.at["stays"] * self._pairs
-        stays = stays or _at_least(self._same, self._pairs, drawn) <= self.at["chance"]
+        stays = stays or at_least(self._same, self._pairs, drawn) <= self.at["chance"]
         yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stays)
         yield from self._by_draws(history, place, share, "input_class")
 
@@ -323,7 +323,7 @@ class SortedTargets(Rule):
         unlikely, same, pairs = _unlikely(looks, counts), *_stays(looks)
         drawn = _followed([(look.place[0], look.top) for look in looks])
         if unlikely < self.at["unlikely"] or pairs < self.at["pairs"] or (
-            _at_least(same, pairs, drawn) > self.at["chance"]
+            at_least(same, pairs, drawn) > self.at["chance"]
         ):  # fmt: skip
             return
         meant = is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
@@ -395,7 +395,7 @@ def _unlikely(looks: list[_Most], counts: Counter[float]) -> float:
     """Mean over looks of the negative logarithm of the chance that a class has that many of a batch's rows, or more:
     the n-th frequent one of an n-th of all examples."""
     ranks = {top: at for at, (top, _) in enumerate(counts.most_common(), 1)}
-    chances = [_at_least(round(one.share * one.rows), one.rows, 1 / ranks[one.top]) for one in looks]
+    chances = [at_least(round(one.share * one.rows), one.rows, 1 / ranks[one.top]) for one in looks]
     return -sum(math.log(max(chance, _NEVER)) for chance in chances) / len(looks)
 
 
@@ -412,7 +412,7 @@ def _followed(looks: list[tuple[int, float]]) -> float:
     return sum((count / counts.total()) ** 2 for count in counts.values())
 
 
-def _at_least(same: int, pairs: int, chance: float) -> float:
+def at_least(same: int, pairs: int, chance: float) -> float:
     """How likely it is that this many pairs are of one class, or more."""
     return sum(math.comb(pairs, at) * chance**at * (1 - chance) ** (pairs - at) for at in range(same, pairs + 1))
 

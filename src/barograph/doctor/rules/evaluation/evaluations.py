@@ -310,8 +310,16 @@ _BOTH = 3  # evaluations
 def beside_average(history: RunHistory, until: int = 1 << 62) -> list[tuple[float, float]]:
     """The evaluation loss of an average of the weights, and that of the trained ones, by their names, as `val_loss_ema`
     and `val_loss`: both of each evaluation that has them. None where there are fewer than three, or the first two are
-    the same, as those of a loss that is smoothed are. until: the time by which they were logged."""
-    names = [name for name in history.channels if not name.startswith(RECORDED) and plays("eval_loss", name)]
+    the same, as those of a loss that is smoothed are. Of a loss that no name tells, as `heldout/fm`, it is the other
+    one with its words. until: the time by which they were logged."""
+    logged = [name for name in history.channels if not name.startswith(RECORDED)]
+    names = [name for name in logged if plays("eval_loss", name)]
+    known = history.role("eval_loss") if not names else None
+    if known is not None:
+        bare = [word for word in _spelled(known.name) if word not in _AVERAGED | _TRAINED]
+        names = [
+            name for name in logged if [word for word in _spelled(name) if word not in _AVERAGED | _TRAINED] == bare
+        ]
     for name in names:
         own = _spelled(name)
         bare = [word for word in own if word not in _AVERAGED]
@@ -326,6 +334,11 @@ def beside_average(history: RunHistory, until: int = 1 << 62) -> list[tuple[floa
         if len(values) >= _BOTH and values[0][0] != values[0][1]:
             return values
     return []
+
+
+def _bare(name: str) -> list[str]:
+    """The words of a name without those that say whose weights are evaluated."""
+    return [word for word in _spelled(name) if word not in _AVERAGED | _TRAINED]
 
 
 def _spelled(name: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Answers that are judged one by one: those that come one side after the other, and losses that are added up.
+"""Answers of which the loss is of one side alone: those that come one side after the other, or have no gradient.
 
 In:   implicit rewards of both sides, each logged where a batch has such answers; the loss, and what its graph says.
-Out:  findings of `SidesInTurn`, `JudgedSummed`.
+Out:  findings of `SidesInTurn`, `JudgedSummed`, `SideDetached`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, known, numeric_setting, summed_by_choice
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, summed_by_choice
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.rl.preference import rewards_of
+from barograph.doctor.rules.rl.preference import is_preference, rewards_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -136,4 +136,55 @@ class JudgedSummed(Rule):
 
 _ROUNDING, _LATER = 1e-6, 8  # of a reward; rows behind which it is said
 
-RULES = (SidesInTurn, JudgedSummed)
+
+class SideDetached(Rule):
+    """Of a pair of answers one has no gradient: the policy is asked for both, and the loss is of one of them.
+
+    The loss is the logarithm of a sigmoid, and its graph has no difference of two answers (`model/loss_ranks` is 0).
+    From the first step on, and in 20 steps without an exception, there is an output of the policy that no backward pass
+    comes to, beside one to which one does (`model/graphs_unused`). And a preference is learnt, by the rewards or
+    margins that are logged: of one answer alone, as in unlearning, there would be none. So the rejected answers are
+    pushed down and the chosen ones are not raised, or the other way round.
+
+    What to do: detach what is logged, behind the loss, and not what the loss is made of.
+    """
+
+    name, family, kind, severity = "side_detached", "rl", "rl", "warning"
+    proves = "training"
+    needs = ("=model/graphs_unused", "=model/loss_ranks", "loss")
+    least = 20
+    about = "Of chosen and rejected answers one side has no gradient."
+    thresholds: ClassVar = {"steps": (20.0, "since the first one, without an exception; ours")}
+    causes = ("detached by mistake: one side of each pair has no gradient, so that only the other is learnt",)
+    remedies = ("detach the rewards that are logged, behind the loss: `(chosen - reference).detach()`",)
+
+    def reset(self) -> None:
+        self._cursor = RowCursor()
+        self._segment, self._began, self._asked = -1, -1, False
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for (step, time, segment), _ in self._cursor.each(history.role("loss")):
+            if segment != self._segment:
+                self._segment, self._began, self._asked = segment, step, False
+            if self._asked or step < self._began + self.at["steps"]:
+                continue
+            self._asked = True
+            if self._is_of_one_side(history, step, time, segment) and self.first(segment):
+                yield self.finding(
+                    self._began, "In each step the policy answers for both sides of its pairs, and the loss is the "
+                    "logarithm of a sigmoid of one side alone: no gradient comes to the other.", found=step,
+                    segment=segment, confidence=0.95, evidence={"steps": step - self._began, "standing": True},
+                )  # fmt: skip
+
+    def _is_of_one_side(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether there was an output without gradient in all steps so far, and the loss is of one side."""
+        unused, chosen = history.channel("model/graphs_unused"), rewards_of(history)[0]
+        if unused is None or known(history.channel("model/loss_ranks"), step, time, segment) != 0:
+            return False
+        rows = unused.rows()
+        here = (rows.segment == segment) & (rows.time <= time)
+        always = here.sum() == 1 and rows.value[here][0] == 1 and rows.step[here][0] <= self._began + 1
+        return bool(always) and (is_preference(history, time) or came_by(chosen, time))
+
+
+RULES = (SidesInTurn, JudgedSummed, SideDetached)

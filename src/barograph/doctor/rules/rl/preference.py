@@ -16,7 +16,7 @@ import numpy
 
 from barograph.core.configuration import BATCH
 from barograph.core.roles import ROLES, other_sides
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting, summed_by_choice
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
 
@@ -196,13 +196,14 @@ class PreferenceSummed(Rule):
     DPO's loss of a pair is −ln σ(m) of its margin m. Of the first eight rows the loss is as many times that of the mean
     margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
     fifth of their median. Or the margin of the first row is 0, as that of a policy that is its reference, and the loss
-    there is that number of times ln 2, to a ten thousandth.
+    there is that number of times ln 2, to a ten thousandth. Where no margin is logged by a usual name, that first loss
+    is enough, if the graph shows the logarithm of a sigmoid of a difference (`model/loss_ranks`), and a sum.
 
     What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
     """
 
     name, family, kind, severity = "preference_summed", "rl", "exploding", "warning"
-    needs = (*tuple(["|".join(f"={name}" for name in MARGINS)]), "loss")
+    needs = ("|".join(f"={name}" for name in (*MARGINS, "model/loss_ranks")), "loss")
     about = "The loss of a preference is summed over the pairs of a batch."
     sources = ()
     thresholds: ClassVar = {
@@ -215,26 +216,46 @@ class PreferenceSummed(Rule):
     def reset(self) -> None:
         self._done = self._begun = False
 
+    def _by_graph(self, history: RunHistory, loss: Channel, size: float) -> Iterator[Finding]:
+        """A preference of which no margin is known, but what its loss is made of."""
+        if loss.end < self.at["rows"] or loss.start:
+            return
+        self._done = True
+        rows = loss.rows(0, int(self.at["rows"]))
+        step, segment, time = int(rows.step[0]), int(rows.segment[0]), int(rows.time[-1])
+        of_graph = (history.channel(f"model/loss_{name}") for name in ("ranks", "adds"))
+        ranks, adds = (known(channel, step + 1, time, segment) for channel in of_graph)
+        if ranks == 1 and adds == 1 and not summed_by_choice(history):
+            yield from self._of_none(loss, size, int(rows.step[-1]))
+
     def _at_first(self, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
-        """A policy that is still its reference: each pair's loss is ln 2. size: of a batch, by the configuration."""
+        """A policy that is still its reference. size: of a batch, by the configuration."""
         apart, values = margins.rows(0, 1), loss.rows(0, 1)
         if apart.first or values.first or int(apart.step[0]) != int(values.step[0]) or abs(apart.value[0]) > 1e-6:
             return
+        yield from self._of_none(loss, size, int(values.step[0]))
+
+    def _of_none(self, loss: Channel, size: float, found: int) -> Iterator[Finding]:
+        """At a margin of 0 each pair's loss is ln 2."""
+        values = loss.rows(0, 1)
         times = float(values.value[0]) / math.log(2)
         if size >= self.at["least"] and abs(times / size - 1) <= _WHOLE:
             self._done = True
             yield self.finding(
                 int(values.step[0]), f"At a margin of 0 the loss is {times:.5g} times ln 2, and a batch has "
-                f"{size:.0f} examples: it is summed.", found=int(values.step[0]),
+                f"{size:.0f} examples: it is summed.", found=found,
                 segment=int(values.segment[0]), confidence=0.95, evidence={"times": times, "standing": True},
             )  # fmt: skip
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         margins, loss = margins_of(history), history.role("loss")
         count = int(self.at["rows"])
-        if self._done or margins is None or loss is None:
+        if self._done or loss is None:
             return
         size = numeric_setting(history, *BATCH)
+        if margins is None:
+            yield from self._by_graph(history, loss, size)
+            return
         if not self._begun and min(margins.end, loss.end) > 1:
             self._begun = True
             yield from self._at_first(margins, loss, size)

@@ -316,10 +316,7 @@ def beside_average(history: RunHistory, until: int = 1 << 62) -> list[tuple[floa
     names = [name for name in logged if plays("eval_loss", name)]
     known = history.role("eval_loss") if not names else None
     if known is not None:
-        bare = [word for word in _spelled(known.name) if word not in _AVERAGED | _TRAINED]
-        names = [
-            name for name in logged if [word for word in _spelled(name) if word not in _AVERAGED | _TRAINED] == bare
-        ]
+        names = [name for name in logged if _bare(name) == _bare(known.name)]
     for name in names:
         own = _spelled(name)
         bare = [word for word in own if word not in _AVERAGED]

@@ -156,3 +156,14 @@ def test_texts_that_come_by_task_are_told_by_what_all_rows_begin_with(
 ) -> None:
     found = findings([SortedOpenings()], openings_of(batches_of(kind)), cuts=cuts)
     assert [one.rule for one in found.values()] == ["sorted_openings"] * told
+
+
+@pytest.mark.parametrize(("steady", "told"), [(True, True), (False, False)])
+def test_looks_step_by_step_show_an_order_whose_blocks_later_looks_jump_over(steady: bool, told: bool) -> None:
+    dice = numpy.random.default_rng(4)
+    steps = numpy.array([*range(1, 9), *range(18, 200, 7)])
+    marks = dice.integers(1, 4, len(steps)).astype(float)
+    marks[:8] = 2.0 if steady else marks[:8]
+    columns = {"model/opening_mark": (steps, marks), "model/opening_common": (steps, numpy.full(len(steps), 2.0))}
+    found = findings([SortedOpenings()], columns)
+    assert [one.rule for one in found.values()] == ["sorted_openings"] * told

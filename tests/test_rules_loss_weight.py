@@ -104,13 +104,17 @@ def test_a_sum_over_weighted_classes_is_seen_in_its_graph(terms: float | None, s
     assert [one.causes[0] for one in found] == ["loss summed: over 24 targets, not averaged"] * told
 
 
-@pytest.mark.parametrize("last", [0, 8])  # places of the rows' ends, which have no target
-def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int) -> None:
+@pytest.mark.parametrize(("last", "ranks"), [(0, None), (8, None), (0, 1.0)])
+def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int, ranks: float | None) -> None:
+    """last: places of the rows' ends, which have no target; ranks: said of a preference, whose gradient is another."""
     steps, targets = np.arange(0, 60, 10), np.array([30.0, 40.0, 35.0, 50.0, 45.0, 38.0])
     places = np.array([64.0, 72.0, 64.0, 80.0, 64.0, 72.0])
     figures = {"targets": targets, "places": places, "loss_weight": targets / (places - last), "passes": np.ones(6),
                "example_rows": np.full(6, 8.0)}  # fmt: skip
     columns = {f"model/{name}": (steps, values) for name, values in figures.items()}
     columns["loss"] = np.arange(100), np.linspace(3.0, 1.0, 100)
-    (found,) = rule_curves.found([LossWeight()], columns)
-    assert (found.kind, found.severity) == ("padding", "warning") and found.causes[0].startswith("padding in the mean")
+    if ranks is not None:
+        columns["model/loss_ranks"] = np.arange(1), np.full(1, ranks)
+    found = rule_curves.found([LossWeight()], columns)
+    said = [(one.kind, one.severity, one.causes[0].partition(":")[0]) for one in found]
+    assert said == [("padding", "warning", "padding in the mean")] * (ranks is None)

@@ -6,8 +6,9 @@ Out:  findings of `SortedTexts`, `SortedOpenings`.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
@@ -111,15 +112,13 @@ class SortedOpenings(WatchRule):
             return
         lengths = Counter(length for _, length, _ in looks if length > 0)
         for length in lengths:
-            marks = [mark for _, common, mark in looks if common == length]
+            steps, marks = zip(*((step, mark) for step, common, mark in looks if common == length), strict=True)
             counts = Counter(marks)
             often = sum(count >= self.at["each"] for count in counts.values())
             if 2 * len(marks) < len(looks) or often < 2:
                 continue
-            drawn = sum((count / len(marks)) ** 2 for count in counts.values())
-            same = sum(one == other for one, other in pairwise(marks))
             meant = is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
-            if at_least(same, len(marks) - 1, drawn) > self.at["chance"] or meant or history.role("reward") is not None:
+            if _stays(steps, marks) > self.at["chance"] or meant or history.role("reward") is not None:
                 continue
             if self.first(place[2]):
                 yield self.finding(
@@ -129,5 +128,23 @@ class SortedOpenings(WatchRule):
                     evidence={"looks": len(marks), "beginnings": len(counts), "standing": True},
                 )  # fmt: skip
 
+
+def _stays(steps: Sequence[int], marks: Sequence[float]) -> float:
+    """How likely it is by chance that the mark stays as often from look to look, by the shares of all marks; or, if
+    that is less, from step to step, by those of looks that are apart. Of two questions each has half."""
+    near = [later - step <= _NEXT for step, later in pairwise(steps)]
+    alike = [one == other for one, other in pairwise(marks)]
+    chance = at_least(sum(alike), len(alike), _by_chance(marks))
+    apart = [mark for mark, goes_on in zip(marks, [*near, False], strict=True) if not goes_on]
+    if sum(near) >= _PAIRS <= len(apart):
+        chance = min(chance, at_least(sum(itertools.compress(alike, near)), sum(near), _by_chance(apart)))
+    return 2 * chance
+
+
+def _by_chance(marks: Sequence[float]) -> float:
+    return sum((count / len(marks)) ** 2 for count in Counter(marks).values())
+
+
+_NEXT, _PAIRS = 2, 6  # steps; pairs of looks
 
 RULES = (SortedTexts, SortedOpenings)

@@ -402,6 +402,7 @@ class LossWeight(Rule):
         if places > examples and abs(of_all * places / (places - examples) - 1) < same:
             of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
+        alone = alone or known(history.channel("model/loss_ranks"), *place) >= 0  # or of answers, which are preferred
         if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))
             all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)

@@ -12,7 +12,7 @@ from rule_curves import found
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient
-from barograph.doctor.rules.gradient.scale import ClippedWhileScaled, ClipSaturation, LossScaleCollapse
+from barograph.doctor.rules.gradient.scale import ClippedEmpty, ClippedWhileScaled, ClipSaturation, LossScaleCollapse
 from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 
 NAN = float("nan")
@@ -445,3 +445,20 @@ def test_of_a_watch_with_few_rows_two_are_enough_where_all_that_is_trained_is_ze
     some = only(findings([ZeroGradient()], columns), "zero_gradient")
     cause = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
     assert [one.causes for one in some] == [[cause]] * says
+
+
+@pytest.mark.parametrize(
+    ("logged", "own", "told"),
+    [
+        ([0.0] * 8, 0.5, True),
+        ([0.0] * 5, 0.5, False),
+        ([0.0] * 8, 0.0, False),  # nothing has a gradient
+        ([0.3] + [0.0] * 8, 0.5, False),  # see `zero_gradient`
+        ([0.0, 0.3] + [0.0] * 8, 0.5, False),
+    ],
+)
+def test_a_norm_of_gradients_that_are_not_there_when_it_is_taken(logged: list[float], own: float, told: bool) -> None:
+    steps = np.arange(len(logged))
+    columns = {"train/grad_norm": (steps, np.array(logged)), "model/grad_norm": (steps, np.full(len(steps), own))}
+    (*said,) = found([ClippedEmpty()], columns)
+    assert [(one.rule, one.step) for one in said] == [("clipped_empty", 0)] * told

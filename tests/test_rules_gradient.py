@@ -458,7 +458,7 @@ def test_of_a_watch_with_few_rows_two_are_enough_where_all_that_is_trained_is_ze
     ],
 )
 def test_a_norm_of_gradients_that_are_not_there_when_it_is_taken(logged: list[float], own: float, told: bool) -> None:
-    steps = np.arange(len(logged))
-    columns = {"train/grad_norm": (steps, np.array(logged)), "model/grad_norm": (steps, np.full(len(steps), own))}
+    steps = numpy.arange(len(logged))
+    columns = {"train/grad_norm": (steps, numpy.array(logged)), "model/grad_norm": (steps, numpy.full(len(steps), own))}
     (*said,) = found([ClippedEmpty()], columns)
     assert [(one.rule, one.step) for one in said] == [("clipped_empty", 0)] * told

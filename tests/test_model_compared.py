@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +293,48 @@ def test_numbers_that_no_answer_can_be_are_counted() -> None:
     assert compared.beyond(places, places + 39).tolist() == [0, 0, 0]  # one of them may be right
     assert compared.beyond(places, places.flip(0) + 40).tolist() == [0, 0, 0]
     assert compared.beyond(places + 1, places + 40).tolist() == [0, 0, 0]  # answers are of more
+
+
+@pytest.mark.parametrize(("places", "told"), [(1, False), (0, True), (2, True), (3, False)])
+def test_answers_that_are_judged_at_other_places_in_evaluations_are_seen(
+    tmp_path: Path, places: int, told: bool
+) -> None:
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Embedding(40, 32), nn.Linear(32, 40))
+    reference = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+
+    def likelihood(text: Any, places: int, who: Any = model) -> Any:
+        text = text[:, :12]
+        scores = who(text)
+        wanted = text[:, places:]
+        known = scores[:, : wanted.shape[1]].log_softmax(-1).gather(2, wanted[..., None])[..., 0]
+        return (known * (wanted > 0)).sum(1)
+
+    def margin(chosen: Any, rejected: Any, places: int) -> Any:
+        ours = likelihood(chosen, places) - likelihood(rejected, places)
+        with torch.no_grad():
+            theirs = likelihood(chosen, places, reference) - likelihood(rejected, places, reference)
+        return ours - theirs
+
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(80):
+        ours = margin(walks(step), walks(1000 + step).flip(1), 1)
+        loss = -functional.logsigmoid(0.5 * ours).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        row = {"train/loss": loss.item(), "train/margin": ours.mean().item()}
+        if step % 20 == 19:
+            with torch.no_grad():
+                held = margin(walks(500), walks(501).flip(1), places)
+            row |= {"val/loss": -functional.logsigmoid(0.5 * held).mean().item(), "val/margin": held.mean().item()}
+        run.log(row, step=step)
+    run.finish()
+    stored = barograph.StoredRun(run.dir)
+    assert stored.series("model/target_shift").value[-1] == 1
+    if places < 3:
+        assert stored.series("model/eval_target_shift").value[-1] == places
+    found = [one["rule"] for one in barograph.diagnose(stored)["findings"] if one["severity"] == "warning"]
+    assert ("evaluation_shift" in found) == told

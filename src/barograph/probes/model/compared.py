@@ -99,6 +99,8 @@ class ComparedAnswers:
             if name in ("cross_entropy", "nll_loss"):
                 target = arguments[1] if len(arguments) > 1 else named["target"]
                 self._cross_entropy(arguments[0] if arguments else named["input"], target, named)
+            elif name == "gather" and len(arguments) == 3:
+                self._gathered(arguments[0], arguments[2])
             elif name in ("eq", "__eq__") and len(arguments) == 2:
                 self._equal(*arguments)
 
@@ -107,13 +109,7 @@ class ComparedAnswers:
         if not shaped or scores.requires_grad or mesh_of(scores):
             return  # of the training, or of pictures' points
         lines, width, ignored = target.detach().flatten(), scores.shape[1], named.get("ignore_index", -100)
-        if self._tokens is not None and self._begins is None:
-            count, tokens = self._tokens
-            if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1):
-                alive = lines.view(count, -1)[:_TEXTS] != ignored
-                asked = lines.view(count, -1)[:_TEXTS]
-                begins = answer_begins(tokens[:, : alive.shape[1]], alive)
-                self._begins = _stacked((*begins, ahead(tokens, asked, alive)))
+        self._asked(lines, lines != ignored)
         most = min(_ROWS, _ELEMENTS // width)
         if width >= 4 and most >= _LEAST:
             paired = scores.dim() == 2 and width == len(scores)
@@ -122,6 +118,22 @@ class ComparedAnswers:
             lines = lines[: len(answers)]
             alive = (lines != ignored) & (lines >= 0) & (lines < width)
             self._add((False, width), answers, lines, alive, paired)
+
+    def _gathered(self, scores: Tensor, places: Tensor) -> None:
+        """Log probabilities of tokens are taken from those of all, as of answers that are judged. A place that is left
+        out often asks for token 0."""
+        if scores.dim() == places.dim() == 3 and places.shape[2] == 1 and not (scores.requires_grad or mesh_of(scores)):
+            lines = places.detach().flatten()
+            self._asked(lines, lines > 0)
+
+    def _asked(self, lines: Tensor, alive: Tensor) -> None:
+        """What places of the last pass's texts are asked for. alive: which are."""
+        if self._tokens is not None and self._begins is None:
+            count, tokens = self._tokens
+            if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1, 2):
+                known, asked = (one.view(count, -1)[:_TEXTS] for one in (alive, lines))
+                begins = answer_begins(tokens[:, : known.shape[1]], known)
+                self._begins = _stacked((*begins, ahead(tokens, asked, known)))
 
     def _equal(self, one: Any, other: Any) -> None:
         import torch

@@ -1,7 +1,7 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `AnswersWithin`, `ClassesRenamed`, `GivenClasses`.
+Out:  findings of `AnswersBeside`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`, `GivenClasses`.
 """
 
 from __future__ import annotations
@@ -141,6 +141,36 @@ class AnswersWithin(WatchRule):
             )  # fmt: skip
 
 
+class EvaluationShift(WatchRule):
+    """An evaluation asks for other places of its texts than the training.
+
+    The targets of the training are the tokens one place ahead (`model/target_shift`). Those of the evaluation, of a
+    cross-entropy or as log probabilities are taken from those of all tokens, are the tokens of their own places, or two
+    ahead (`model/eval_target_shift`), in two evaluations in a row. Of a cross-entropy whose answers the watch has seen
+    `answers_beside` says it.
+
+    What to do: shift logits and labels by one place once: `logits[:, :-1]`, `labels[:, 1:]`.
+    """
+
+    name, family, kind, severity = "evaluation_shift", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/eval_target_shift"
+    needs = ("=model/eval_target_shift", "=model/target_shift")
+    about = "An evaluation asks for other places of its texts than the training."
+    thresholds: ClassVar = {"evaluations": (2.0, "in a row; ours")}
+    causes = ("labels shifted: the evaluation's are not those of the next place of a text",)
+    remedies = ("shift logits and labels by one place once: `logits[:, :-1]`, `labels[:, 1:]`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        learnt = watched(history, "target_shift", place) == 1
+        if self.lasts(learnt and value in _BESIDE, place, self.at["evaluations"]):
+            where = "tokens of their own places" if value == 0 else "tokens two places ahead"
+            yield self.finding(
+                self._row[0][0], f"The targets of the evaluation are the {where}; those of the training are one place "
+                "ahead.", found=place[0], segment=place[2], confidence=0.97, evidence={"places": value},
+            )  # fmt: skip
+
+
 class ClassesRenamed(WatchRule):
     """Several classes have each the name of another one in evaluations.
 
@@ -239,4 +269,4 @@ class GivenClasses(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AnswersBeside, AnswersWithin, ClassesRenamed, GivenClasses)
+RULES = (AnswersBeside, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy
 import pytest
 from hypothesis import example, given, settings
@@ -9,10 +11,11 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found
 
+from barograph.doctor.rules.gradient.clipping import ClippedEmpty, NeverClipped
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient
-from barograph.doctor.rules.gradient.scale import ClippedEmpty, ClippedWhileScaled, ClipSaturation, LossScaleCollapse
+from barograph.doctor.rules.gradient.scale import ClippedWhileScaled, ClipSaturation, LossScaleCollapse
 from barograph.doctor.rules.gradient.vanished import GradientDecay, ZeroGradient
 
 NAN = float("nan")
@@ -462,3 +465,26 @@ def test_a_norm_of_gradients_that_are_not_there_when_it_is_taken(logged: list[fl
     columns = {"train/grad_norm": (steps, numpy.array(logged)), "model/grad_norm": (steps, numpy.full(len(steps), own))}
     (*said,) = found([ClippedEmpty()], columns)
     assert [(one.rule, one.step) for one in said] == [("clipped_empty", 0)] * told
+
+
+@pytest.mark.parametrize(
+    ("norms", "coefficients", "config", "told"),
+    [
+        ([3.0, 4.0], [1.0, 1.0], {"max_grad_norm": 1.0}, True),
+        ([3.0, 0.5, 4.0], [1.0, 1.0, 1.0], {"max_grad_norm": 1.0}, False),
+        ([1.0, 1.0], [0.4, 0.3], {"max_grad_norm": 1.0}, False),
+        ([1.02, 1.02], [1.0, 1.0], {"clip": 1.0}, False),  # rounding
+        ([3.0, 4.0], [0.9, 0.8], {"clip": 1.0}, False),  # each group by itself
+        ([3.0, 4.0], [1.0, 1.0], {"clip": 0.0}, False),
+        ([3.0, 4.0], [1.0, 1.0], {}, False),
+        ([3.0, 4.0], [1.0, 1.0], {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}, False),
+        ([3.0, 4.0], [1.0, 1.0], {"gradient_clipping": 1.0, "deepspeed": "zero.json"}, False),
+    ],
+)
+def test_gradients_above_the_configured_limit_at_the_step_were_not_clipped(
+    norms: list[float], coefficients: list[float], config: dict[str, Any], told: bool
+) -> None:
+    steps = numpy.arange(0, 40 * len(norms), 40)
+    columns = {"model/grad_norm": (steps, norms), "model/clip_coefficient": (steps, coefficients)}
+    said = [one.rule for one in found([NeverClipped()], columns, config=config)]
+    assert said == ["never_clipped"] * told

@@ -428,45 +428,6 @@ class LossNotScaled(Rule):
                 )  # fmt: skip
 
 
-class ClippedEmpty(Rule):
-    """The logged norm of the gradient is 0 from the first row on, and the optimizer steps with gradients that are not.
-
-    In six rows in a row, all there are so far, the norm is exactly 0, and at the last of them the watch's own
-    (`model/grad_norm`) is above it. What is clipped, or measured, is not there yet, or no longer: `clip_grad_norm_` is
-    called ahead of `backward()`, or behind `zero_grad()`, or for other parameters.
-
-    What to do: `loss.backward()`, then `clip_grad_norm_`, then `optimizer.step()`.
-    """
-
-    name, family, kind, severity = "clipped_empty", "gradient", "clipping", "warning"
-    proves = "training"
-    needs = ("norm", "=model/grad_norm")
-    least = 6
-    about = "The logged norm is 0, and the optimizer steps with gradients that are not."
-    thresholds: ClassVar = {"rows": (6.0, "from the first one on; ours")}
-    causes = ("gradients clipped when there are none: ahead of `backward()`, or behind `zero_grad()`",
-              "optimizer holds other parameters: those that are clipped get no gradient")  # fmt: skip
-    remedies = ("call `clip_grad_norm_` between `backward()` and `optimizer.step()`",)
-
-    def reset(self) -> None:
-        self._cursor = RowCursor()
-        self._rows = 0
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        logged = history.role("norm")
-        if logged is None or logged.name.startswith("model/") or logged.start:
-            return
-        for place, value in self._cursor.each(logged):
-            self._rows = self._rows + 1 if value == 0 and self._rows >= 0 else -1
-            own = known(history.channel("model/grad_norm"), *place)
-            if self._rows >= self.at["rows"] and 0 < own < math.inf and self.first():
-                yield self.finding(
-                    int(logged.rows(0, 1).step[0]), f"The logged norm of the gradient is 0 in all {self._rows} rows, "
-                    f"and the optimizer steps with a gradient of norm {own:.3g}.", found=place[0], segment=place[2],
-                    confidence=0.95, evidence={"norm": rounded(own), "standing": True},
-                )  # fmt: skip
-
-
 _USUAL = 100.0  # a gradient norm, at most, before something divides it
 _DIVIDED = "loss not scaled: gradients are divided by a scale that the loss was not multiplied by"
 _OVERFLOW = ["fp16 overflow: activations or gradients leave the range of half precision", "overflow in a layer",
@@ -476,4 +437,4 @@ _REMEDIES = ["train in bf16, if the device has it", "look at the layer whose act
              "go back to a checkpoint from before"]  # fmt: skip
 
 
-RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven, ClippedWhileScaled, LossNotScaled, ClippedEmpty)
+RULES = (ClipSaturation, LossScaleCollapse, ScalerNotGiven, ClippedWhileScaled, LossNotScaled)

@@ -132,7 +132,7 @@ class ModelState:
         self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
         self._graphs = EvaluatedGraphs(() if compiled else self._inner.modules())
-        self._heard = self._copies.called, partial(_copy_gave, self)  # what calls of copies are told to
+        self._heard = self._copies.called, partial(_copy_gave, self)  # of each call of a copy
         self._averaged = EvaluatedWeights(self._inner, self._written, *self._heard)
         self._growth, self._layers = GradientGrowth(), LayerModes(self._inner, not compiled)
         self._part_looks: list[EvaluatedLook] = []  # at parts that are called in the model's place

@@ -120,33 +120,31 @@ class Encoder(nn.Module):
 class FewBits(nn.Module):
     """A linear layer whose weights are one of eight levels, scaled in blocks."""
 
-    def __init__(self, plain: nn.Linear, block: int, bug: str):
+    def __init__(self, plain: nn.Linear, block: int):
         super().__init__()
         rows = plain.weight.detach().view(-1, block)
         scale = rows.abs().amax(1, keepdim=True)
-        self.in_features, self.out_features, self.bug = plain.in_features, plain.out_features, bug
+        self.in_features, self.out_features = plain.in_features, plain.out_features
         self.register_buffer("code", ((rows / scale)[..., None] - EIGHT).abs().argmin(-1).to(torch.uint8))
         self.register_buffer("scale", scale)
         self.register_buffer("bias", plain.bias.detach().clone())
 
     def weight(self) -> Tensor:
-        flat = EIGHT[self.code.long()]
-        if self.bug == "scales_repeated_in_the_wrong_order":
-            blocks = flat.numel() // len(self.scale)
-            return (flat.flatten() * self.scale.flatten().repeat(blocks)).view(self.out_features, self.in_features)
-        return (flat * self.scale).view(self.out_features, self.in_features)
+        return (EIGHT[self.code.long()] * self.scale).view(self.out_features, self.in_features)
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight(), self.bias)
 
 
 class WithAdapter(nn.Module):
-    def __init__(self, base: nn.Module, c: Any):
+    def __init__(self, base: nn.Module, c: Any, bug: str):
         super().__init__()
         self.base, self.drop = base, nn.Dropout(c.lora_dropout)
         self.lora_a = nn.Parameter(torch.randn(c.r, base.in_features) / math.sqrt(base.in_features))
         self.lora_b = nn.Parameter(torch.zeros(base.out_features, c.r))
         self.scaling = c.alpha / (math.sqrt(c.r) if c.rslora else c.r)
+        if bug == "alpha_is_multiplied_by_the_rank":
+            self.scaling = c.alpha * c.r
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x) + self.scaling * F.linear(F.linear(self.drop(x), self.lora_a), self.lora_b)
@@ -182,16 +180,16 @@ def filled_in(c: Any) -> Encoder:
     return net
 
 
-def pack_base(encoder: Encoder, c: Any, bug: str) -> None:
+def pack_base(encoder: Encoder, c: Any) -> None:
     for layer in encoder.layers:
         for name in ("wq", "wk", "wv", "wo", "w_in", "w_out"):
-            setattr(layer, name, FewBits(getattr(layer, name), c.scale_block, bug))
+            setattr(layer, name, FewBits(getattr(layer, name), c.scale_block))
 
 
-def add_adapters(encoder: Encoder, c: Any) -> None:
+def add_adapters(encoder: Encoder, c: Any, bug: str) -> None:
     for layer in encoder.layers:
         for name in c.target_modules.split(","):
-            setattr(layer, name, WithAdapter(getattr(layer, name), c))
+            setattr(layer, name, WithAdapter(getattr(layer, name), c, bug))
 
 
 # -- tuning ---------------------------------------------------------------------------------------------------------
@@ -236,16 +234,16 @@ def prepare(run: Any, seed: int, steps: int, bug: str) -> SimpleNamespace:
     base = filled_in(c)
     torch.manual_seed(seed)
     s.model = FoldTagger(base, c, bug)
-    pack_base(base, c, bug)
+    pack_base(base, c)
     if bug == "everything_there_is_held_as_the_base":  # the head is there already
         s.model.requires_grad_(False)
     else:
         base.requires_grad_(False)
     if bug == "optimizer_made_before_the_adapters":
         optimizer_of(s)
-        add_adapters(base, c)
+        add_adapters(base, c, bug)
     else:
-        add_adapters(base, c)
+        add_adapters(base, c, bug)
         optimizer_of(s)
     many = torch.bincount(torch.tensor([one for _, folds in s.train for one in folds]), minlength=len(FOLDS)).float()
     s.weight = (many.sum() / many) ** 0.5 if c.fold_weights == "root" else torch.ones(len(FOLDS))

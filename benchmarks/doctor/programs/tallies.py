@@ -30,7 +30,8 @@ CONFIG: dict[str, Any] = {
     "hidden": 48, "layers": 1, "dropout": 0.0, "tied": True, "beta": 0.2, "loss": "sigmoid", "tally_smoothing": 0.0,
     "sft_share": 0.0, "lists_per_step": 16, "slices": 1, "optimizer": "adam", "step_size": 1.2e-3, "course": "poly",
     "warmup": 10, "weight_decay": 0.0, "grad_limit": 5.0, "reduction": "mean", "lists": 900, "pairs_per_list": 1,
-    "flipped": 0.0, "few_things_first": 0, "like_lengths": False, "keep_fixed": "", "check_every": 32, "report_every": 1,
+    "flipped": 0.0, "few_things_first": 0, "like_lengths": False, "keep_fixed": "",
+    "check_every": 32, "report_every": 1,
 }  # fmt: skip
 
 
@@ -60,7 +61,7 @@ class Book:
         there = [at for at in range(SORTS) if counts[at]]
         at, told = there[self.one(len(there))], list(counts)
         if kind == 0:
-            told[at] = told[at] + 1 if told[at] < MOST and self.one(2) or told[at] == 1 else told[at] - 1
+            told[at] = told[at] + 1 if (told[at] < MOST and self.one(2)) or told[at] == 1 else told[at] - 1
         elif kind == 1:
             told[at] = 0
         words = self.words(told)

@@ -200,9 +200,6 @@ class Coach:
         wide = 16 if bug == "rows_cut_at_sixteen_words" else LONG
         self.pairs = Book(seed + 830).pairs(c.lists, c.pairs_per_list, c.flipped, wide)
         held = Book(829).pairs(HELD)
-        if bug == "pairs_split_and_not_lists":
-            order = torch.randperm(len(self.pairs.good), generator=torch.Generator().manual_seed(seed))
-            held, self.pairs = self.pairs.pick(order[:HELD]), self.pairs.pick(order[HELD:].sort().values)
         if bug == "held_columns_the_other_way_round":
             held = Pairs(held.bad, held.bad_at, held.good, held.good_at, held.things)
         self.held = held
@@ -272,9 +269,11 @@ class Coach:
         if self.bug == "fixed_net_from_the_file_of_the_policy":
             self.fixed.load_state_dict(state["policy"])
         self.equip()
-        self.done = state["done"]
-        if self.bug != "only_the_policy_is_in_the_file":
+        if self.bug == "only_the_policy_is_in_the_file":
+            self.done = 0
+        else:
             self.optimizer.load_state_dict(state["optimizer"])
+            self.done = state["done"]
         self.observe()
         self.watch.restore(seen)
 

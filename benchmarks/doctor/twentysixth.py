@@ -326,8 +326,9 @@ FAULTS: tuple[Row, ...] = (
                "effective learning rate too high", "updates too large", "alpha over rank inverted")}),
     ("valid_rows_without_their_mask", "padding attended", "eval padding overfit data config divergence", "start",
      (PEPTIDES,), "peptides are validated without their mask: padding is attended to",
-     {"also": ("attention mask missing", "mask missing in evaluation", "padding not masked", "attention mask not passed",
-               "train and test differ", "evaluation data differ", "evaluation inputs differ", "preprocessing differs",
+     {"also": ("attention mask missing", "mask missing in evaluation", "padding not masked",
+               "attention mask not passed", "train and test differ", "evaluation data differ",
+               "evaluation inputs differ", "preprocessing differs",
                "mask wrong", "attention mask wrong", "padding in the attention", "mask of the evaluation differs")}),
     ("padding_behind_a_tally_counts", "padding counted", "padding spike divergence plateau eval rl data config logging "
      "exploding clipping overfit not_learning jump_down", "start", (TALLIES,),
@@ -370,8 +371,8 @@ FAULTS: tuple[Row, ...] = (
                "loss lost in rounding", "accumulator in low precision", "metric in half precision",
                "evaluation loss wrong", "precision of the sum too low", "train and test differ",
                "mean of the evaluation wrong", "low precision", "half precision")}),
-    ("clipped_before_the_backward", "gradients never clipped", "clipping exploding spike divergence config logging zero "
-     "vanishing learning_rate eval missing_zero_grad update_ratio", "start", (SNIPPETS,),
+    ("clipped_before_the_backward", "gradients never clipped", "clipping exploding spike divergence config logging "
+     "zero vanishing learning_rate eval missing_zero_grad update_ratio", "start", (SNIPPETS,),
      "gradients are clipped before they are there: the norm is 0 in all steps, and nothing is clipped",
      {"also": ("clipping before the backward", "clipping has no effect", "clipping off", "clipping in the wrong place",
                "norm measured before the backward", "gradient norm is zero", "gradient norm wrong",
@@ -411,7 +412,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("kin_on_one_side", "things come in several versions, all of which are on the training's side", COPIED),
     ("average_of_a_long_past", "an average of weights is judged, which trails behind at first", TRAILING),
     ("momentum_in_the_place_of_adam", "descent with momentum, at its rate", DESCENT),
-    ("rate_that_stays_up", "the rate rises and stays",
+    ("rate_kept_up_to_the_end", "the rate rises and stays",
      {CRYSTALS: {"fall": "none", "rate": 2e-3}, PEPTIDES: {"lr_scheduler": "constant", "lr": 3e-3},
       TALLIES: {"course": "flat", "step_size": 6e-4}, GARDENS: {"sched": "flat", "lr": 2e-3},
       SNIPPETS: {"decay": "none", "learning_rate": 2e-3}, MINERALS: {"schedule": "level", "lr": 2e-3}}),
@@ -504,7 +505,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("rare_samples_repeated_for_training", (MINERALS,), "rare samples come six times, on the training's side",
      {"by_program": RARE_COPIED}),
     ("sure_names_weigh_less", (MINERALS,), "sure rows weigh less", {"config": {"focal": 1.0}}),
-    ("rate_in_stairs", (MINERALS,), "the rate falls in stairs", {"config": {"schedule": "stairs"}}),
+    ("rate_down_three_stairs", (MINERALS,), "the rate falls in stairs", {"config": {"schedule": "stairs"}}),
     ("fifth_of_the_measures_missing", (MINERALS,), "a fifth of the training's measures are missing, and filled",
      {"config": {"missing": 0.2}}),
 )

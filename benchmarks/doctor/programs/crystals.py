@@ -207,7 +207,7 @@ class Grower:
                 mean.copy_(one.lerp(mean, keep))
 
     def draw(self, net: Any, kind: Tensor) -> Tensor:
-        c, levels = self.c, torch.linspace(5.0 ** (1 / 5), 0.02 ** (1 / 5), self.c.draw_steps) ** 5
+        levels = torch.linspace(5.0 ** (1 / 5), 0.02 ** (1 / 5), self.c.draw_steps) ** 5
         x = levels[0] * torch.randn(len(kind), ATOMS, 2)
         for now, following in itertools.pairwise([*levels.tolist(), 0.0]):
             slope = (x - net(x, torch.full((len(x),), now), kind)) / now

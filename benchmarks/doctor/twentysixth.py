@@ -48,7 +48,7 @@ PARTS: Settings = {
 FOUR_PARTS: Settings = {
     CRYSTALS: {"batch": 8, "rounds": 4}, PEPTIDES: {"batch_size": 4, "grad_accum": 4},
     TALLIES: {"lists_per_step": 4, "slices": 4},
-    GARDENS: {"pairs": 16, "pieces": 4, "opt": "sgd", "lr": 0.1, "clip": 100.0},
+    GARDENS: {"pairs": 16, "pieces": 4, "opt": "sgd", "lr": 0.02, "clip": 100.0},
     SNIPPETS: {"batch_size": 4, "grad_accum": 4},
     MINERALS: {"batch_per_rank": 8, "accumulate": 4, "optimizer": "sgd", "lr": 0.05, "clip_norm": 100.0},
 }
@@ -63,7 +63,7 @@ COPIED: Settings = {
 }
 TRAILING: Settings = {CRYSTALS: {"half_life": 1600}, GARDENS: {"average": 0.98}}
 DESCENT: Settings = {
-    GARDENS: {"opt": "sgd", "lr": 0.1, "clip": 100.0},
+    GARDENS: {"opt": "sgd", "lr": 0.02, "clip": 100.0},
     MINERALS: {"optimizer": "sgd", "lr": 0.03, "clip_norm": 100.0},
 }
 RARE_COPIED: Settings = {MINERALS: {"repeat_rare": 6, "class_weights": "none"}}

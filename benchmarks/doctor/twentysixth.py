@@ -353,7 +353,7 @@ FAULTS: tuple[Row, ...] = (
                "context too short")}),
     ("plants_left_at_their_length", "embeddings not normalised", "logits plateau exploding eval config data spike "
      "divergence overfit not_learning clipping weight_growth", "start", (GARDENS,),
-     "what the tower of plants gives is not normalised: similarities are no cosines",
+     "what the tower of plants gives is not normalised: similarities grow with their length",
      {"also": ("one tower not normalised", "normalisation missing", "features not normalised", "cosine wrong",
                "cosine similarities wrong", "similarities too large", "scale of the similarities wrong",
                "normalisation of one side missing", "logits too large", "norm of the embeddings grows",

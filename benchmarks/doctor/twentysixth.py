@@ -365,7 +365,7 @@ FAULTS: tuple[Row, ...] = (
                "logit scale too small", "scale is the logarithm", "scale of the similarities wrong",
                "logit_scale.exp() missing", "similarities too small", "softmax too flat", "temperature misused")}),
     ("estimate_adds_up_in_the_weights_kind", "sum in low precision", "eval config data logging overfit plateau "
-     "divergence half_precision nonfinite", "start", (SNIPPETS,),
+     "divergence nonfinite", "start", (SNIPPETS,),
      "losses of an evaluation are added up in bfloat16: small ones are lost beside their sum, or rounded",
      {"also": ("evaluation sum in bfloat16", "accumulated in bfloat16", "sum rounds away", "rounding",
                "loss lost in rounding", "accumulator in low precision", "metric in half precision",

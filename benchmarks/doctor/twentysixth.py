@@ -50,7 +50,7 @@ FOUR_PARTS: Settings = {
     TALLIES: {"lists_per_step": 4, "slices": 4},
     GARDENS: {"pairs": 16, "pieces": 4, "opt": "sgd", "lr": 0.02, "clip": 100.0},
     SNIPPETS: {"batch_size": 4, "grad_accum": 4},
-    MINERALS: {"batch_per_rank": 8, "accumulate": 4, "optimizer": "sgd", "lr": 0.05, "clip_norm": 100.0},
+    MINERALS: {"batch_per_rank": 8, "accumulate": 4, "optimizer": "sgd", "lr": 0.15, "clip_norm": 100.0},
 }
 DROPPED: Settings = {
     CRYSTALS: {"dropout": 0.4}, PEPTIDES: {"lora_dropout": 0.3}, TALLIES: {"dropout": 0.25}, GARDENS: {"dropout": 0.3},
@@ -263,7 +263,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the model is not set back to training behind an evaluation", {}),
     ("train", "estimate_drops_words", SNIPPETS, "windows are evaluated with dropout in force", {}),
     ("resume", "init_from_resume_takes_the_model_alone", SNIPPETS,
-     "the model is loaded and the count of steps; the optimizer begins anew", {}),
+     "the model is loaded; the optimizer and the count that the rate follows begin anew", {"also": ANEW}),
     ("sum", "criterion_adds_the_rows", MINERALS, "weighted losses are summed, and not divided",
      {"of": DESCENT, "compare": "momentum_in_the_place_of_adam"}),
     ("softmax", "predict_and_forward_are_one", MINERALS,

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 
-EVERY, WIDE, HELD = 20, 36, 600
+EVERY, WIDE, HELD = 20, 36, 1800
 KINDS = ("turn", "sort", "upto", "sum", "once")
 DIGIT, KIND, GIVES, ENDS = 0, 10, 15, 16
 VOCAB = 17
@@ -201,7 +201,7 @@ def estimate(g: SimpleNamespace) -> None:
     kind = getattr(torch, g.c.dtype) if bug == "estimate_adds_up_in_the_weights_kind" else torch.float32
     total, ends, many = torch.zeros((), dtype=kind), 0.0, 0
     with torch.set_grad_enabled(taped):
-        for some in g.held.split(50):
+        for some in g.held.split(100):
             ids, targets = some[:, :-1], some[:, 1:]
             logits = g.model(ids)
             each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(1)
@@ -229,9 +229,11 @@ def resume(g: SimpleNamespace) -> None:
     g.run, state = go_on(g.run, g.step, state)
     g.model.load_state_dict(state["model"])
     configure(g)
-    g.iter_num = state["iter_num"]
-    if g.bug != "init_from_resume_takes_the_model_alone":
+    if g.bug == "init_from_resume_takes_the_model_alone":
+        g.iter_num = 0
+    else:
         g.optimizer.load_state_dict(state["optimizer"])
+        g.iter_num = state["iter_num"]
     observe(g)
     g.watch.restore(seen)
 

@@ -202,8 +202,6 @@ def optimizer_of(s: SimpleNamespace) -> None:
     groups = [{"params": some, "lr": c.lr * by} for some, by in ((rest, 1.0), (head, c.head_lr_times)) if some]
     if c.optim == "adamax":
         s.optimizer = torch.optim.Adamax(groups, c.lr)
-    elif c.optim == "lion_like_sgd":
-        s.optimizer = torch.optim.SGD(groups, c.lr, 0.9, nesterov=True)
     else:
         s.optimizer = torch.optim.AdamW(groups, c.lr, weight_decay=c.weight_decay)
 

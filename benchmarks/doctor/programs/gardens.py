@@ -27,7 +27,7 @@ EVERY, HELD, MONTHS, ZONES, PLANTS, LONG = 40, 160, 12, 5, 60, 9
 PAD = 0
 CONFIG: dict[str, Any] = {
     "channels": 24, "embed_dim": 24, "norm": "batch", "dropout": 0.0, "pairs": 40, "pieces": 1, "opt": "adam",
-    "lr": 5e-3, "plants_lr": 1.0, "sched": "inverse_root", "warmup": 10, "wd": 0.0, "clip": 3.0, "sharpness": 10.0,
+    "lr": 5e-3, "plants_lr": 1.0, "sched": "inverse_root", "warmup": 10, "wd": 0.0, "clip": 10.0, "sharpness": 10.0,
     "learn_sharpness": True, "sides": "both", "reduction": "mean", "margin": 0.0, "average": 0.9, "gardens": 1400,
     "years": 1, "wrong_lists": 0.0, "full_lists_first": 0, "forget_plants": 0.0, "freeze": "", "heldout_every": 40,
     "log_every": 1,

@@ -433,7 +433,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("optimizer_of_choice", "another optimizer, at its rate",
      {CRYSTALS: {"optimizer": "radam", "rate": 6e-3}, PEPTIDES: {"optim": "adamax", "lr": 1e-2},
       TALLIES: {"optimizer": "rmsprop", "step_size": 4e-4}, GARDENS: {"opt": "nadam", "lr": 4e-3},
-      SNIPPETS: {"optimizer": "adamax", "learning_rate": 6e-3}, MINERALS: {"optimizer": "adagrad", "lr": 3e-2}}),
+      SNIPPETS: {"optimizer": "adamax", "learning_rate": 1.2e-2}, MINERALS: {"optimizer": "adagrad", "lr": 3e-2}}),
     ("training_part_is_rough", "the training's data have more noise, as such data may",
      {CRYSTALS: {"heat": 0.25}, PEPTIDES: {"misread": 0.1}, TALLIES: {"flipped": 0.1}, GARDENS: {"wrong_lists": 0.1},
       SNIPPETS: {"typos": 0.05}, MINERALS: {"wrong_names": 0.06}}),

@@ -2,7 +2,7 @@
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: nce, nce_first, nce_sharpness, nce_lr, nce_norm each step; heldout_nce, heldout_first and
-      heldout_rank of gardens that were not seen, each fortieth; memory, where it matters; the watch of data.
+      heldout_rank of gardens that were not seen, each twentieth; memory, where it matters; the watch of data.
 
 A climate has a temperature in degrees and rain in millimetres for each month, of several years of one garden, where it
 has them. A plant likes a warmth, a swing and an amount of rain; a garden has up to nine plants that like its climate.
@@ -23,13 +23,13 @@ import torch.nn.functional as F
 from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 
-EVERY, HELD, MONTHS, ZONES, PLANTS, LONG = 40, 160, 12, 5, 60, 9
+EVERY, HELD, MONTHS, ZONES, PLANTS, LONG = 20, 160, 12, 5, 60, 9
 PAD = 0
 CONFIG: dict[str, Any] = {
     "channels": 24, "embed_dim": 24, "norm": "batch", "dropout": 0.0, "pairs": 40, "pieces": 1, "opt": "adam",
     "lr": 5e-3, "plants_lr": 1.0, "sched": "inverse_root", "warmup": 10, "wd": 0.0, "clip": 10.0, "sharpness": 10.0,
     "learn_sharpness": True, "sides": "both", "reduction": "mean", "margin": 0.0, "average": 0.9, "gardens": 1400,
-    "years": 1, "wrong_lists": 0.0, "full_lists_first": 0, "forget_plants": 0.0, "freeze": "", "heldout_every": 40,
+    "years": 1, "wrong_lists": 0.0, "full_lists_first": 0, "forget_plants": 0.0, "freeze": "", "heldout_every": 20,
     "log_every": 1,
 }  # fmt: skip
 
@@ -297,7 +297,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     )  # fmt: skip
     for stage in (read, build, optimise, observe):
         stage(x)
-    again, batches = trouble.resume_at(healthy, 2 * EVERY), stream(x)
+    again, batches = trouble.resume_at(healthy, 4 * EVERY), stream(x)
     x.net.train()
     for step in range(steps):
         if step == again:

@@ -243,6 +243,15 @@ TWENTYFIFTH = {
     "gambits": (3, ("targets_cut_a_word_further",)),
     "heartbeats": (3, ("nets_drawn_apart_and_never_broadcast",)),
 }
+# The twenty-sixth, which is put away: the same.
+TWENTYSIXTH = {
+    "crystals": (3, ("squares_summed_over_atoms",)),
+    "peptides": (3, ("folds_begin_at_the_mark",)),
+    "tallies": (3, ("words_wanted_are_moved_in_the_book_too",)),
+    "gardens": (3, ("targets_begin_at_one",)),
+    "snippets": (3, ("targets_begin_two_places_on",)),
+    "minerals": (3, ("missing_is_a_number_like_others",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
-         | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH)  # fmt: skip
+         | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH)  # fmt: skip

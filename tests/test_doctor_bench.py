@@ -41,6 +41,7 @@ from bench_halves import (
     TWENTYFIRST,
     TWENTYFOURTH,
     TWENTYSECOND,
+    TWENTYSIXTH,
     TWENTYTHIRD,
 )
 
@@ -227,7 +228,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth", "twentyfifth")  # fmt: skip
+          "twentyfourth", "twentyfifth", "twentysixth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -256,6 +257,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import twentyfirst
     import twentyfourth
     import twentysecond
+    import twentysixth
     import twentythird
     from healthy import ALL
 
@@ -283,6 +285,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentythird": (twentythird, "opened", {*TWENTYTHIRD}),
         "twentyfourth": (twentyfourth, "opened", {*TWENTYFOURTH}),
         "twentyfifth": (twentyfifth, "opened", {*TWENTYFIFTH}),
+        "twentysixth": (twentysixth, "putaway", {*TWENTYSIXTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

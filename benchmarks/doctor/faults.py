@@ -38,6 +38,7 @@ import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
+import twentysixth
 import twentythird
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
@@ -74,7 +75,10 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "validation_outputs_collected_with_grad",
              "judge_lost_its_decorator", "dev_answers_gathered_with_their_graph",
              "held_margins_with_a_graph", "gallery_kept_with_its_history",
-             "validation_bits_kept_live")  # fmt: skip
+             "validation_bits_kept_live",
+             "tick_without_no_grad", "valid_outputs_gathered_for_a_report",
+             "gaps_of_the_check_are_kept_as_they_are", "heldout_scores_kept_for_a_plot",
+             "estimate_without_its_decorator")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -354,7 +358,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth):  # fmt: skip
+              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

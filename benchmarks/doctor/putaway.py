@@ -39,9 +39,10 @@ import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
+import twentysixth
 import twentythird
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = twentysixth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

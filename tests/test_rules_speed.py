@@ -60,11 +60,13 @@ def test_a_ramp_of_the_batch_is_no_drop_where_only_durations_are_known() -> None
     assert severities(findings([ThroughputDrop()], {"train/duration_ms": times})) == {"info"}
 
 
-def paced(step_seconds: numpy.ndarray, source: str, pieces: int = 1) -> list[Finding]:
-    """What a run gives that logs its loss, and nothing of its speed."""
+def paced(step_seconds: numpy.ndarray, source: str, pieces: int = 1, anew: int = -1) -> list[Finding]:
+    """What a run gives that logs its loss, and nothing of its speed. anew: behind which piece the rule is made anew, as
+    where another series turns out to play a role."""
     seen, rule, found = RunHistory({"source": source}), ThroughputDrop(), {}
     times = (1e15 + 1e6 * numpy.cumsum(step_seconds)).astype(numpy.int64)
-    for rows in numpy.array_split(numpy.arange(len(times)), pieces):
+    for at, rows in enumerate(numpy.array_split(numpy.arange(len(times)), pieces)):
+        rule = ThroughputDrop() if at == anew else rule
         seen.add("train/loss", rows, numpy.full(len(rows), 2.0), times[rows], numpy.ones(len(rows), numpy.int32))
         found |= {one.identity: one for one in rule.examine(seen)} if not missing(rule, seen) else {}
     return list(found.values())
@@ -77,6 +79,7 @@ def test_steps_that_nobody_measures_are_timed_by_their_rows(pieces: int) -> None
     assert paced(seconds, "barograph", pieces) == [] == paced(seconds, "text", pieces)
     seconds[200:] += 1.8
     (one,) = paced(seconds, "barograph", pieces)
+    assert [one] == paced(seconds, "barograph", pieces, anew=pieces // 4)
     assert (one.severity, one.step, one.causes[0]) == (
         "warning",
         200,

@@ -397,9 +397,9 @@ class RunHistory:
         """Level and noise of a channel around each row, from rows before it: `local.Local`, shared by rules."""
 
         key = (channel.name, log, window)
-        if key not in self._locals:
-            self._locals[key] = Local(channel, log=log, window=window)
-        result = self._locals[key]
+        result = self._locals.get(key)
+        if result is None or not result.is_of(channel):  # a rule that begins anew makes its own channels anew
+            result = self._locals[key] = Local(channel, log=log, window=window)
         result.extend()
         return result
 

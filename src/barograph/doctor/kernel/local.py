@@ -119,6 +119,10 @@ class Local:
     def end(self) -> int:
         return self._columns.end
 
+    def is_of(self, channel: Channel) -> bool:
+        """Whether it follows that channel, and not another of its name."""
+        return self._channel is channel
+
     def rows(self, first: int, last: int | None = None) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """level, spread, z of rows `first` to `last` (not with it), as far as they are kept."""
         level, spread, z = (self._columns.view(at, first, last) for at in (1, 2, 3))

@@ -27,7 +27,7 @@ def played(columns: dict[str, tuple[np.ndarray, np.ndarray]], each: int) -> tupl
                 seen.add(name, steps[some], values[some], steps[some] * 1_000_000 + 1, steps[some] * 0 + 1)
         found = [seen.role(role) for role in ("loss", "eval_loss", "eval_accuracy")]
         changed |= seen.played.replaced()
-    assert found[0] is not None and found[0].name in ("train/loss", "fit/loss", "fit/weighted_loss")
+    assert found[0] is not None and found[0].name in ("train/loss", "fit/loss", "fit/weighted_loss", "iter_nll", "nll")
     return *(one.name if one is not None else None for one in found[1:]), changed  # type: ignore[return-value]
 
 
@@ -79,6 +79,23 @@ def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
     name: str, values: np.ndarray, seen: dict[str, tuple[np.ndarray, np.ndarray]], told: bool, each: int
 ) -> None:
     assert played(beside("fit/weighted_loss", name, values) | seen, each)[0] == (name if told else None)
+
+
+@pytest.mark.parametrize("each", [1, 50, STEPS])
+@pytest.mark.parametrize(
+    ("loss", "name", "seen", "told"),
+    [
+        ("iter_nll", "est_nll", SEEN, True),
+        ("iter_nll", "est_nll", {}, False),
+        ("iter_nll", "est_rank", SEEN, False),
+        ("iter_nll", "iter_other", SEEN, False),
+        ("nll", "est_nll", SEEN, True),  # the same name with another word in front
+    ],
+)
+def test_a_first_word_in_one_name_tells_where_the_watch_has_seen_evaluations(
+    loss: str, name: str, seen: dict[str, tuple[np.ndarray, np.ndarray]], told: bool, each: int
+) -> None:
+    assert played(beside(loss, name, FALLS[AT] + 0.2) | seen, each)[0] == (name if told else None)
 
 
 @pytest.mark.parametrize("name", ["ema/mse", "ema/val_flow"])

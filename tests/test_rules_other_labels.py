@@ -289,16 +289,21 @@ def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
-@pytest.mark.parametrize(("noisy", "passes"), [(True, 1.0), (False, 1.0), (True, 3.0)])  # attacks take passes, too
+@pytest.mark.parametrize(
+    ("noisy", "passes", "weight"),
+    [(True, 1.0, 1.0), (False, 1.0, 1.0), (True, 3.0, 1.0), (False, 1.0, 18.0), (True, 1.0, 18.0)],
+)
 def test_a_loss_of_every_fifth_step_that_falls_is_above_a_later_evaluation_without_noise_in_its_labels(
-    noisy: bool, passes: float, rows: int
+    noisy: bool, passes: float, weight: float, rows: int
 ) -> None:
+    """passes: attacks take some, too; weight: a sum over so many targets is no noise in them."""
     steps, logged = STEP[80::80], STEP[::5]
     falls = 1.6 + 1.8 * np.exp(-logged / 80) + (0.5 if noisy else 0.0)
     columns = {
-        "train/loss": (logged, falls), "eval/loss": (steps, 1.6 + 1.8 * np.exp(-steps / 80)),
+        "train/loss": (logged, weight * falls), "eval/loss": (steps, 1.6 + 1.8 * np.exp(-steps / 80)),
         "model/noise_floor": (STEP[::10], np.full(len(STEP[::10]), 0.2)),
-        "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)), **of_graph(passes=passes, backwards=1.0),
+        "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)),
+        **of_graph(passes=passes, backwards=1.0, loss_weight=weight),
     }  # fmt: skip
     assert ("noisy_labels" in warned(columns, rows)) == (noisy and passes == 1)
 

@@ -73,6 +73,9 @@ def test_a_warmup_in_stairs_up_to_the_configured_rate_is_no_leap(config: dict, s
     assert ("learning_rate_jump" in {one.rule for one in look(rate, config=config)}) == says
     fallen = np.concatenate([np.linspace(2e-3, 3e-4, 40), np.full(40, 3e-4), np.full(20, 4e-3)])
     assert "learning_rate_jump" in {one.rule for one in look(fallen, config={"lr": 4e-3})}
+    for config in ({"lr": 4e-3, "schedule": "three_cycles"}, {"lr": 1e-3, "schedule": "three_cycles"}):
+        said = {one.rule for one in look(fallen, config=config)}
+        assert ("learning_rate_jump" in said) == (config["lr"] < 4e-3)
 
 
 @pytest.mark.parametrize(("peak", "says"), [(4e-3, False), (4e-4, True)])

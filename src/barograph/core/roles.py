@@ -392,8 +392,10 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_loss_by_word(name: str, loss: str) -> bool:
     """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`,
-    `retrieval/loss`."""
+    `retrieval/loss`, and `est_nll` beside `iter_nll`."""
     parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    if len(parts) == len(ours) == 1:
+        parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
     word = parts[-1]

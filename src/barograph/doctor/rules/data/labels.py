@@ -137,7 +137,13 @@ def _losses(history: RunHistory, place: Place) -> tuple[float, float]:
     here = (recent.time <= place[1]) & (recent.segment == place[2]) & (recent.step >= began.min(initial=place[0]))
     values = recent.value[here][-32:]
     values = values[numpy.isfinite(values)]
-    return float(numpy.median(values)) if len(values) >= 4 else math.nan, usual(evaluation, *place, 3)
+    # a loss that is added up over targets, or over a row's, is that many times one of the evaluation's
+    times = watched(history, "loss_weight", place) * max(1.0, watched(history, "backwards", place))
+    ours = float(numpy.median(values)) / (times if times > _ADDED else 1.0) if len(values) >= 4 else math.nan
+    return ours, usual(evaluation, *place, 3)
+
+
+_ADDED = 1.5  # the weight of a target's loss, of one that is no mean
 
 
 _OFF_BY_ONE = "labels shifted: all classes are off by one, and one is never a target"

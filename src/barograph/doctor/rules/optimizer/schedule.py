@@ -21,6 +21,7 @@ from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.wording import GO_BACK, Case
+from barograph.doctor.rules.optimizer.again import is_meant
 
 RATES = ("learning_rate", "lr", "max_lr")
 
@@ -31,7 +32,8 @@ class LearningRateJump(SeriesRule):
     From one row to the next it grows by half or more, beyond 1.5 times its highest so far, after 8 rows in which it did
     not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. A
     rate that never fell before, and comes no higher than the configured one, or than the one that a scheduler of
-    torch's began with, is a warm-up in stairs, by epochs. What a launch before it had is part of the highest so far.
+    torch's began with, is a warm-up in stairs, by epochs; of cycles that the configuration speaks of, the first of
+    which may be cut short, neither is one that fell. What a launch before it had is part of the highest so far.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -75,7 +77,8 @@ class LearningRateJump(SeriesRule):
                 if one < self.at["ratio"] * peak:
                     self._open = None
                 elif count + 1 >= self.at["rows"]:
-                    if self._fell or not self._reached(history, begun, one, old, segment):
+                    cycles = not self._fell or is_meant(history, stages=False)
+                    if not cycles or not self._reached(history, begun, one, old, segment):
                         yield self._tell(history, begun, step, one, peak, old, segment)
                     self._open, self._peak = None, max(self._peak, one)
                 else:

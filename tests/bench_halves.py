@@ -243,7 +243,7 @@ TWENTYFIFTH = {
     "gambits": (3, ("targets_cut_a_word_further",)),
     "heartbeats": (3, ("nets_drawn_apart_and_never_broadcast",)),
 }
-# The twenty-sixth, which is put away: the same.
+# The twenty-sixth: the same.
 TWENTYSIXTH = {
     "crystals": (3, ("squares_summed_over_atoms",)),
     "peptides": (3, ("folds_begin_at_the_mark",)),

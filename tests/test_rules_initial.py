@@ -129,3 +129,10 @@ def test_a_loss_in_bits_begins_at_the_guess_in_bits(weight: float, says: bool) -
     rows = {"train/loss": (np.arange(50), falling(50, start=5.45))} | watched
     every = found([rule() for rule in RULES], rows, vocabulary=39)
     assert ("initial_loss" in {one.rule for one in every}) is says
+
+
+def test_a_large_first_loss_of_few_classes_that_no_graph_counts_says_nothing_and_does_not_fail() -> None:
+    figures = {"output_width": 7.0, "softmax_twice": 0.0}
+    watched = {f"model/{name}": (np.arange(1), np.full(1, value)) for name, value in figures.items()}
+    rows = {"train/loss": (np.arange(50), falling(50, start=31.0))} | watched
+    assert "initial_loss" not in {one.rule for one in found([rule() for rule in RULES], rows)}

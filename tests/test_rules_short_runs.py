@@ -449,3 +449,18 @@ def test_losses_that_rest_at_what_the_shares_of_labels_leave_beside_areas_of_a_h
     series["eval/hits"] = at, 0.1 + 0.01 * dice.random(len(at))
     found = warned(look(series | ({given["area_of"]: (at, areas)} if given["area_of"] else {}), NotLearning))
     assert [one.key for one in found] == ["nothing"] * told
+
+
+@pytest.mark.parametrize("high", [3.0, 10.0])
+@pytest.mark.parametrize("count", [3, 4])
+def test_a_fall_of_a_young_run_is_the_same_in_pieces_whatever_falls_later(count: int, high: float) -> None:
+    loss = (3.0 + high * np.exp(-np.arange(200) / 15)) * np.exp(0.004 * np.random.default_rng(3).normal(size=200))
+    for row in range(60, 60 + count):  # row by row, none far below the one before
+        loss[row:] *= 0.8
+    loss[110:] *= 0.5
+    columns = {"train/loss": (np.arange(200), loss), "eval/loss": (np.arange(9, 200, 10), np.full(20, 3.2))}
+    whole, pieces = (
+        {(one.step, one.severity) for one in findings([LossJumpDown()], columns, cuts=cuts).values()}
+        for cuts in ((), range(0, 200, 7))
+    )
+    assert whole == pieces and whole

@@ -87,7 +87,8 @@ TWICE = twentyfifth.TWICE
 SHIFTED = several(*twentyfifth.SHIFTED, "tags not aligned", "tags off by the first token", "label encoder fitted anew",
                   "columns swapped", "chosen and rejected swapped", "chosen and rejected change places",
                   "classes sorted by name", "class order differs", "targets of the next row")
-FROZEN = several(*twentyfifth.FROZEN, "blocks not registered", "list and not ModuleList", "blocks not in a ModuleList",
+FROZEN = several(*twentyfifth.FROZEN, "layers not registered",
+                 "blocks not registered", "list and not ModuleList", "blocks not in a ModuleList",
                  "submodules not registered", "recurrent weights not in the optimizer", "blocks never unfrozen",
                  "unfreezing never happens", "head not in modules_to_save", "new head frozen",
                  "from_pretrained freezes", "head not in the optimizer", "head replaced after the optimizer was made")
@@ -101,14 +102,16 @@ REPEATED = several(*SORTED, "same batch again and again", "same batch in each st
 LEAK = several(*twentyfifth.LEAK, "homologues on both sides", "years of one garden on both sides")
 FIGURES = several(*twentyfifth.FIGURES, "units differ", "evaluation in another unit", "transform missing",
                   "evaluation not scaled")
-BUFFERS = several(*twentyfifth.BUFFERS, "buffers of the average are those of the start", "update_bn missing",
+BUFFERS = several(*twentyfifth.BUFFERS, "batch norm's statistics are stale",
+                  "buffers of the average are those of the start", "update_bn missing",
                   "batch norm statistics not recomputed", "running statistics reset", "reset_running_stats",
                   "scaler not fitted", "scaler fitted after the copy", "average has no scaler")
 STEPPED = twentyfifth.STEPPED
 ADDED = twentyfifth.ADDED
 IN_EVAL = twentyfifth.IN_EVAL
 IN_TRAINING = several(*twentyfifth.IN_TRAINING, "average left in training mode")
-AVERAGE = several(*twentyfifth.AVERAGE, "half-life in another unit", "half-life too long", "kimg and images confused",
+AVERAGE = several(*twentyfifth.AVERAGE, "decay of the average too slow",
+                  "half-life in another unit", "half-life too long", "kimg and images confused",
                   "average hardly moves")
 NOT_BACK = several(*twentyfifth.NOT_BACK, "network overwritten by its average", "average loaded into the network")
 RESUMED = twentyfifth.RESUMED
@@ -321,7 +324,8 @@ FAULTS: tuple[Row, ...] = (
     ("alpha_is_multiplied_by_the_rank", "scale of the adapters wrong", "exploding spike divergence clipping logits "
      "learning_rate eval plateau update_ratio config activations not_learning nonfinite loss_scale overfit", "start",
      (PEPTIDES,), "what adapters add is scaled by alpha times the rank, and not by alpha over the rank",
-     {"also": ("scaling too large", "alpha times the rank", "lora scaling wrong", "adapter scale too large",
+     {"also": ("adapter scale wrong",
+               "scaling too large", "alpha times the rank", "lora scaling wrong", "adapter scale too large",
                "learning rate too high", "scale inverted", "scaling inverted", "adapters too strong",
                "effective learning rate too high", "updates too large", "alpha over rank inverted")}),
     ("valid_rows_without_their_mask", "padding attended", "eval padding overfit data config divergence", "start",
@@ -361,7 +365,8 @@ FAULTS: tuple[Row, ...] = (
     ("sharpness_used_as_its_logarithm", "temperature wrong", "logits plateau not_learning config eval vanishing "
      "overfit learning_rate frozen", "start", (GARDENS,),
      "similarities are multiplied by the logarithm of the scale, and not by the scale",
-     {"also": ("exp missing", "scale not exponentiated", "temperature too high", "logit scale wrong",
+     {"also": ("temperature missing",
+               "exp missing", "scale not exponentiated", "temperature too high", "logit scale wrong",
                "logit scale too small", "scale is the logarithm", "scale of the similarities wrong",
                "logit_scale.exp() missing", "similarities too small", "softmax too flat", "temperature misused")}),
     ("estimate_adds_up_in_the_weights_kind", "sum in low precision", "eval config data logging overfit plateau "
@@ -381,7 +386,8 @@ FAULTS: tuple[Row, ...] = (
     ("no_sync_around_the_last_part_too", "gradients not synchronised", "desync plateau eval config logging divergence "
      "not_learning overfit", "start", (MINERALS,),
      "all parts of an update are in no_sync: gradients of ranks are never averaged",
-     {"also": ("no_sync in all micro-batches", "ddp bypassed", "ranks drift apart", "ranks disagree",
+     {"also": ("all-reduce missing",
+               "no_sync in all micro-batches", "ddp bypassed", "ranks drift apart", "ranks disagree",
                "gradients not averaged", "weights differ across ranks", "weights differ", "all_reduce missing",
                "ranks not synchronised", "parameters not synchronised", "no_sync always on", "ranks train alone",
                "gradient averaging missing", "no_sync left on")}),

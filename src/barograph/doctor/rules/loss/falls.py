@@ -96,7 +96,7 @@ class LossJumpDown(SeriesRule):
         self._jumps: list[Finding] = []  # the last ones of one segment
         self._deeper: list[tuple[Finding, int, float]] = []  # those that may go on, their rows, and the loss before
         self._since: list[tuple[Finding, int, int]] = []  # each with the steps between which layers may be unfrozen
-        self._quiet = 0
+        self._quiet, self._dropped = 0, False  # dropped: whether a row so far was far below the one before
         self._segment, self._segment_row = -1, 0  # the segment of the last row, and its first row
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
@@ -130,10 +130,11 @@ class LossJumpDown(SeriesRule):
             return
         level, spread, z = local.rows(rows.first)
         low = (z < -self.at["z"]) & (z * spread < math.log(self.at["fall"]))
-        if young and self._drops(channel, rows):  # the noise of the long window is mostly how the curve bends
+        dropped = self._dropped_by(channel, rows) if young else numpy.zeros(len(rows), bool)
+        if dropped.any():  # the noise of the long window is mostly how the curve bends
             near = history.local(channel, log=True, window=_NEAR).rows(rows.first)
             here = (near[2] < -self.at["z"]) & (near[2] * near[1] < math.log(self.at["large"])) & ~low
-            here &= numpy.arange(rows.first, rows.first + len(rows)) < _YOUNG
+            here &= dropped & (numpy.arange(rows.first, rows.first + len(rows)) < _YOUNG)
             level, z, low = numpy.where(here, near[0], level), numpy.where(here, near[2], z), low | here
         low &= self._nth(rows) >= 48  # a curve falls fast at its beginning
         if self._open is None and not low.any():
@@ -167,10 +168,15 @@ class LossJumpDown(SeriesRule):
                 yield from told
                 self._quiet, self._open = one["row"] + (64 if told else 0), None
 
-    def _drops(self, channel: Channel, rows: ChannelRows) -> bool:
-        """Whether any of the first rows is far below the one before."""
-        value = channel.rows(max(rows.first - 1, 0), min(rows.first + len(rows), _YOUNG)).value
-        return bool((value[1:] < math.sqrt(self.at["large"]) * value[:-1]).any())
+    def _dropped_by(self, channel: Channel, rows: ChannelRows) -> NDArray[numpy.bool_]:
+        """Of each row whether it, or any before it, is far below the one before."""
+        value = channel.rows(max(rows.first - 1, 0), rows.first + len(rows)).value
+        fell = value[1:] < math.sqrt(self.at["large"]) * value[:-1]
+        fell = fell if len(fell) == len(rows) else numpy.concatenate([[False], fell])
+        fell[max(0, _YOUNG - rows.first) :] = False
+        dropped: NDArray[numpy.bool_] = numpy.logical_or.accumulate(fell) | self._dropped
+        self._dropped = bool(dropped[-1])
+        return dropped
 
     def _nth(self, rows: ChannelRows) -> NDArray[Any]:
         """The number of each row since its segment began."""

@@ -112,7 +112,8 @@ class InitialLoss(Rule):
             few = look is graph or width.first < self.at["width"]
             classes, frozen = (_first(history, name, by) for name in ("loss_classes", "frozen_parameters"))
             # a model with frozen parameters was trained before
-            if look.began[0] > 20 or (few and (frozen > 0 or not channel.first >= 3 * math.log(max(2.0, classes)) + 1)):
+            unsure = few and (not classes >= 2 or frozen > 0 or not channel.first >= 3 * math.log(classes) + 1)
+            if look.began[0] > 20 or unsure:
                 return
             vocabulary = int(classes if few else width.first)
         self._done = True

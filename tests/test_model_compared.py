@@ -6,7 +6,9 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_columns import findings
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -15,6 +17,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack 
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
+from barograph.doctor.rules.evaluation.compared import ClassesRenamed  # noqa: E402
 from barograph.probes.model import compared  # noqa: E402
 
 CLASSES = 6
@@ -131,6 +134,54 @@ def test_classes_are_renamed_where_each_has_another_ones_answer() -> None:
     assert count([(0, 2), (1, 2), (3, 3), (4, 4)]) == [4, 0]  # both have the same answer
     assert count([(0, 1), (1, 0), (2, 2), (3, 3)], rows=7) == [0, 0]
     assert count([(0, 1), (0, 0), (1, 0), (1, 1)]) == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("names", "sure", "moved"),
+    [
+        ([0, 1, 2, 3], 0.6, 0),
+        ([2, 0, 3, 1], 0.6, 4),
+        ([0, 2, 3, 1], 0.6, 3),
+        ([2, 0, 3, 1], 0.25, -1),  # answers that tell nothing
+    ],
+)
+def test_a_model_that_is_often_wrong_tells_classes_that_are_numbered_otherwise(
+    names: list[int], sure: float, moved: int
+) -> None:
+    random = np.random.default_rng(5)
+    target = random.integers(0, 4, 1200)
+    answers = np.where(
+        random.random(1200) < (sure - 0.25) / 0.75, target, random.choice(4, 1200, p=[0.7, 0.1, 0.1, 0.1])
+    )
+    counts = np.zeros((4, 4))
+    np.add.at(counts, (np.array(names)[target], answers), 1)
+    found = compared.permuted(counts)
+    if moved < 0:
+        assert found["lift_other"] < 0.1
+    else:
+        assert found["lift_moved"] == moved and found["lift_other"] > 0.3
+        assert (found["lift"] == found["lift_other"]) == (moved == 0)
+    assert compared.permuted(counts[:3, :3]) == {} == compared.permuted(counts / 100)
+
+
+@pytest.mark.parametrize("cuts", [(), (30, 50)])
+@pytest.mark.parametrize(
+    ("lift", "other", "moved", "told"),
+    [(-0.02, 0.45, 4, True), (0.3, 0.45, 4, False), (-0.02, 0.12, 4, False), (0.0, 0.45, 2, False)],
+)
+def test_classes_that_are_numbered_otherwise_by_all_their_answers_are_a_finding(
+    lift: float, other: float, moved: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    at = np.array([20, 40, 60])
+    figures = {"compared_lift": lift, "compared_lift_other": other, "compared_lift_moved": moved,
+               "compared_renamed": 0.0, "compared_own": 0.24, "compared_width": 4.0}  # fmt: skip
+    columns = {f"model/{name}": (at, np.full(3, float(value))) for name, value in figures.items()}
+    columns |= {
+        "train/loss": (np.arange(61), np.linspace(1.4, 0.8, 61)),
+        "model/wrong_share": (np.arange(61), np.full(61, 0.4)),
+    }
+    found = findings([ClassesRenamed()], columns, cuts=cuts)
+    assert [one.rule for one in found.values()] == ["classes_renamed"] * told
 
 
 def test_the_share_of_right_answers_is_a_mean_over_classes() -> None:

@@ -15,10 +15,13 @@ evaluations alone are looked at, where no other mode is on and nothing was compi
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy
 
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
@@ -41,6 +44,8 @@ _BUCKETS = 1024  # classes that are counted each by itself
 _TEXTS = 64  # rows of tokens
 _NAMED, _EACH_CLASS = 64, 8  # classes, of each of which it is counted what its rows are answered; rows of one
 _MOST_OF, _OWN = 0.5, 0.1  # of a class's rows that have one other answer, at least, and its own, at most
+_PERMUTED, _FEWEST, _ROWS_EACH = 12, 4, 16  # classes, at most; with as many rows each, at least
+_BETTER = 1e-9
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
 
 _BEYOND = ("beyond", "within", "within_chance")
@@ -178,6 +183,9 @@ class ComparedAnswers:
             asked = [self._mixed[kind].sum(1)[: kind[1]] for kind in some if kind in self._mixed and kind[1]]
             if len(asked) == 1:
                 current.put("asked_classes", ("",), asked[0])
+                kind = next(kind for kind in some if kind in self._mixed and kind[1])
+                if kind[1] <= _PERMUTED:
+                    current.put("answered", ("",), self._mixed[kind][: kind[1], : kind[1]].flatten())
             if mixed:
                 current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
                             torch.stack(mixed, 1))  # fmt: skip
@@ -251,6 +259,31 @@ def renamed(counts: Tensor) -> Tensor:
     return torch.cat([counted, recall.view(1)])
 
 
+def permuted(counts: Any) -> dict[str, float]:
+    """Of counts [classes, answers]: how much more often the rows of a class have an answer than all others have it, on
+    the average over classes: for the answer that is its own, and for one other each, no two the same, by which that is
+    most; and how many classes have another answer then. Nothing where fewer than four classes have rows enough."""
+    rows = counts.sum(1)
+    some = rows >= _ROWS_EACH
+    if some.sum() < _FEWEST:
+        return {}
+    shares = counts / numpy.maximum(rows, 1)[:, None]
+    others = (counts.sum(0) - counts) / numpy.maximum(rows.sum() - rows, 1)[:, None]
+    lifts = numpy.where(some[:, None], shares - others, 0.0)
+    answer = numpy.arange(len(lifts))
+    better = True
+    while better:  # exchanges of two, until none is better
+        better = False
+        for one, other in itertools.combinations(range(len(lifts)), 2):
+            now = lifts[one, answer[one]] + lifts[other, answer[other]]
+            if lifts[one, answer[other]] + lifts[other, answer[one]] > now + _BETTER:
+                answer[[one, other]] = answer[[other, one]]
+                better = True
+    own, best = lifts.diagonal()[some].mean(), lifts[numpy.arange(len(lifts)), answer][some].mean()
+    moved = (answer != numpy.arange(len(lifts))) & some
+    return {"lift": float(own), "lift_other": float(best), "lift_moved": float(moved.sum())}
+
+
 def figures(counts: Tensor, width: int) -> Tensor:
     """`FIGURES` of a table; shares of the rows."""
     import torch
@@ -282,6 +315,10 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         if columns:
             best_of: list[float] = columns[max(range(len(columns)), key=lambda at: columns[at][1])]
             found |= dict(zip(RENAMED, best_of, strict=True))
+    with contextlib.suppress(Exception):
+        if "answered" in numbers:
+            counts = numpy.ravel(numbers["answered"][1])
+            found |= permuted(counts.reshape(2 * (math.isqrt(len(counts)),)))
     if "beyond" in numbers:
         rows, *shares = numbers["beyond"][1].flatten().tolist()
         if rows > 0:

@@ -183,6 +183,10 @@ class ClassesRenamed(WatchRule):
     sorts, or counts otherwise, and others keep their numbers. It takes a training that learns, and is left to
     `answers_beside` where all are moved by one.
 
+    Of a model that is wrong often, too, four classes or more say it together: three of them or more have each an answer
+    of another class that their rows have more often than all others have it, by 0.15 on the average over classes, and
+    by four times as much at least as their own (`model/compared_lift_other`, `compared_lift`).
+
     What to do: print the names and numbers of classes of both sides, and make them in one place.
     """
 
@@ -198,9 +202,15 @@ class ClassesRenamed(WatchRule):
         "learnt": (0.75, "of the loss of a guess; ours"),
         "alike": (0.02, "a logged accuracy against what was seen; ours"),
         "evaluations": (2.0, "in a row; ours"),
+        "lift": (0.15, "of the rows, by which a class has an answer more often than others; ours"),
+        "own_lift": (0.25, "of that, of its own answer, at most; ours"),
+        "moved": (3.0, "classes that have another answer; ours"),
     }
     causes = ("labels shifted: classes are numbered otherwise in the evaluation than in the training",)
     remedies = ("print the names and numbers of classes on both sides, and make them in one place for both",)
+
+    def begin(self) -> None:
+        self._others: list[int] = []  # steps of evaluations in a row
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         names = ("named", "own", "off", "width", "class", "answer")
@@ -210,6 +220,7 @@ class ClassesRenamed(WatchRule):
             low = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(width)
             learns = low or _learns(history, place, self.at)
         moved = value >= self.at["classes"] and classes >= self.at["named"] and learns
+        yield from self._together(history, place, learns)
         beside = off >= AnswersBeside.thresholds["beside"][0] and own <= AnswersBeside.thresholds["own"][0] * off
         if self.lasts(moved and not beside and history.role("reward") is None, place, self.at["evaluations"]):
             yield self.finding(
@@ -217,6 +228,19 @@ class ClassesRenamed(WatchRule):
                 f"another class in most of their rows, and no two have the same: class {one:.0f} that of class "
                 f"{other:.0f}.", found=place[0], segment=place[2], confidence=0.95,
                 evidence={"classes": classes, "renamed": value},
+            )  # fmt: skip
+
+    def _together(self, history: RunHistory, place: Place, learns: bool) -> Iterator[Finding]:
+        """What all classes say, of a model that is wrong often."""
+        lift, other, moved = (watched(history, f"compared_lift{name}", place) for name in ("", "_other", "_moved"))
+        holds = learns and other >= self.at["lift"] and lift <= self.at["own_lift"] * other
+        self._others = [*self._others, place[0]] if holds and moved >= self.at["moved"] else []
+        if len(self._others) == self.at["evaluations"] and history.role("reward") is None and self.first(place[2]):
+            yield self.finding(
+                self._others[0], f"Rows of a class have another class's answer {100 * other:.0f}% more often than "
+                f"other rows, on the average, and their own {100 * lift:.0f}%: {moved:.0f} classes of the evaluation "
+                "are numbered otherwise.", found=place[0], segment=place[2], confidence=0.96,
+                evidence={"lift": rounded(lift), "other": rounded(other), "classes": moved},
             )  # fmt: skip
 
 

@@ -143,7 +143,7 @@ def _losses(history: RunHistory, place: Place) -> tuple[float, float]:
     return ours, usual(evaluation, *place, 3)
 
 
-_ADDED = 1.5  # the weight of a target's loss, of one that is no mean
+_ADDED = 1.5  # the weight of a target's loss, above that of a mean
 
 
 _OFF_BY_ONE = "labels shifted: all classes are off by one, and one is never a target"

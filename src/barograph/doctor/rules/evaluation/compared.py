@@ -237,9 +237,9 @@ class ClassesRenamed(WatchRule):
         self._others = [*self._others, place[0]] if holds and moved >= self.at["moved"] else []
         if len(self._others) == self.at["evaluations"] and history.role("reward") is None and self.first(place[2]):
             yield self.finding(
-                self._others[0], f"{moved:.0f} classes of the evaluation have each another class's answer: of their "
-                f"rows {100 * other:.0f}% more have it than of others, on the average, and {100 * lift:.0f}% more their "
-                "own.", found=place[0], segment=place[2], confidence=0.96,
+                self._others[0], f"{moved:.0f} classes of the evaluation have each another class's answer: "
+                f"{100 * other:.0f}% more of their rows have it than of others, on the average, and "
+                f"{100 * lift:.0f}% more their own.", found=place[0], segment=place[2], confidence=0.96,
                 evidence={"lift": rounded(lift), "other": rounded(other), "classes": moved},
             )  # fmt: skip
 

@@ -220,8 +220,8 @@ class ClassesRenamed(WatchRule):
             low = usual(history.role("loss"), *place, 16) < self.at["learnt"] * math.log(width)
             learns = low or _learns(history, place, self.at)
         moved = value >= self.at["classes"] and classes >= self.at["named"] and learns
-        yield from self._together(history, place, learns)
         beside = off >= AnswersBeside.thresholds["beside"][0] and own <= AnswersBeside.thresholds["own"][0] * off
+        yield from self._together(history, place, learns and not beside)
         if self.lasts(moved and not beside and history.role("reward") is None, place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], f"Of {classes:.0f} classes of the evaluation {value:.0f} have each the answer of "

@@ -481,3 +481,12 @@ def test_adapters_that_are_held_at_zero_are_found(count: int, config: dict[str, 
     columns = {"model/held_factors": (np.array([1]), np.array([float(count)]))}
     told = found([AdaptersHeld()], columns, config=config)
     assert [one.severity for one in told] == [severity] * bool(severity) and all(one.step == 0 for one in told)
+
+
+def test_the_close_of_a_watch_leaves_no_hook_on_adapters() -> None:
+    model = nn.Sequential(*(LowRankLinear() for _ in range(4)), Beside(), Beside())
+    model[4].requires_grad_(False)
+    adapters = Adapters(model)
+    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules()]
+    adapters.close()
+    assert sum(hooks) > 1 and not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())

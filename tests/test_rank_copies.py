@@ -228,6 +228,9 @@ def test_a_watch_counts_its_layers_in_training_mode_in_passes_with_gradients() -
             model.eval()(torch.randn(4, 6))
         said.append(copies.take().get("layers"))
     assert said == [both_numbers(2, 2), both_numbers(2, 0)] and "layers" not in copies.take()
+    model.train()(torch.randn(4, 6))
+    model.eval()(torch.randn(4, 6))  # an evaluation with gradients behind the step's own pass
+    assert copies.take()["layers"] == both_numbers(2, 2)
 
 
 @pytest.mark.parametrize(("config", "told"), [({}, True), ({"tensor_parallel": 2}, False)])

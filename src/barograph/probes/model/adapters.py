@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.autograd import setting, tensor
-from barograph.probes.model.guest import after, before
+from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.objective import kind
 from barograph.probes.model.parameters import mesh_of
 
@@ -229,6 +229,11 @@ class Adapters:
             current.put("adapters_merged", ("",), (both.square() / (change * added).clamp_min(1e-38)).reshape(1))
         self._kept = [item.clone() for item in now]
 
+    def close(self) -> None:
+        """Leave no hook behind."""
+        self._scale.close()
+        self._held.close()
+
 
 def product(one: Adapter) -> Tensor:
     """What an adapter adds to some rows of its layer, but for its scale."""
@@ -292,7 +297,7 @@ class ScaleOfAdapter:
         for name, module in model.named_modules():  # a layer is ahead of its parts
             if (pair := _pair(name, module)) is not None:
                 found[id(pair[0])] = module, weakref.ref(pair[0]), weakref.ref(pair[1])
-        some = list(found.values())
+        some = list(found.values()) if not is_compiled() else []
         self._handles = [
             after(module, lambda _module, _given, output, pair=pair: self._went(output, pair))
             for module, *pair in some[:: max(1, len(some) // _LISTENED)][:_LISTENED]
@@ -403,7 +408,7 @@ class HeldFactors:
                 trained |= bool(one.requires_grad and other.requires_grad)
                 if not one.requires_grad and not other.requires_grad:
                     modules[id(one)], self._held[id(one)] = module, (one, other)
-        if trained:
+        if trained and not is_compiled():  # a hook would have its module compiled anew
             some = list(modules.items())[:_HELD]
             self._handles = [before(module, partial(self._came, key)) for key, module in some]
 
@@ -420,15 +425,16 @@ class HeldFactors:
         self._steps += 1
         if not self._handles or (not self._ran and self._steps < _PATIENT):
             return
-        self.close()
         ran = [self._held[key] for key in self._ran]
-        idle = [(one.detach() == 0).all() ^ (other.detach() == 0).all() for one, other in ran]
-        if not idle:
+        self.close()
+        if not ran:
             return
-        current.put("held_factors", ("",), torch.stack([one.to(idle[0].device) for one in idle]).sum().reshape(1))
+        home = ran[0][0].device
+        idle = [(one.detach() == 0).all().to(home) ^ (other.detach() == 0).all().to(home) for one, other in ran]
+        current.put("held_factors", ("",), torch.stack(idle).sum().reshape(1))
 
     def close(self) -> None:
         """Leave no hook behind."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self._held = [], {}

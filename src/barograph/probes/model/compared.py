@@ -179,16 +179,16 @@ class ComparedAnswers:
         if len(devices) == 1:
             rows = torch.stack([figures(self._tables[kind], kind[1]) for kind in some], 1)
             current.put("compared", tuple(str(int(kind[0])) for kind in some), rows)
-            mixed = [renamed(self._mixed[kind]) for kind in some if kind in self._mixed]
-            asked = [self._mixed[kind].sum(1)[: kind[1]] for kind in some if kind in self._mixed and kind[1]]
-            if len(asked) == 1:
-                current.put("asked_classes", ("",), asked[0])
-                kind = next(kind for kind in some if kind in self._mixed and kind[1])
-                if kind[1] <= _PERMUTED:
-                    current.put("answered", ("",), self._mixed[kind][: kind[1], : kind[1]].flatten())
+            mixed = [kind for kind in some if kind in self._mixed]
+            classes = [kind for kind in mixed if kind[1]]
+            if len(classes) == 1:
+                counts, width = self._mixed[classes[0]], classes[0][1]
+                current.put("asked_classes", ("",), counts.sum(1)[:width])
+                if width <= _PERMUTED:
+                    current.put("answered", ("",), counts[:width, :width].flatten())
             if mixed:
-                current.put("renamed", tuple(str(int(kind[0])) for kind in some if kind in self._mixed),
-                            torch.stack(mixed, 1))  # fmt: skip
+                kinds = tuple(str(int(kind[0])) for kind in mixed)
+                current.put("renamed", kinds, torch.stack([renamed(self._mixed[kind]) for kind in mixed], 1))
         self._left, self._begins, self._tokens, self._beyond = _FUNCTIONS, None, None, None
         self._counts, self._tables, self._mixed = {}, {}, {}
 

@@ -1,7 +1,7 @@
 """Whether ranks are copies of one training: what each is given, its weights and gradients, for their comparison.
 
 In:   the model that a rank watches; the steps at which ranks are compared.
-Out:  a fingerprint of the inputs of the last pass with gradients, how many layers are in training mode in it, and a
+Out:  a fingerprint of the inputs of the last pass with gradients, how many layers are in training mode, and a
       fingerprint of some of the weights: numbers that are equal on ranks that have the same. On a device fingerprints
       are tensors; nothing is waited for.
 
@@ -36,7 +36,7 @@ class RankCopies:
         self._inputs: Any = None  # of the last pass of this step
         self._known: Any = None  # those of the step before: inputs that never change say nothing
         self._switched = [one for one in inner.modules() if has_mode(one)]  # layers
-        self._layers = 0  # those in training mode in the last pass of this step, beside all
+        self._layers = 0  # of those, how many are in training mode in the pass of this step that has most
         self._gradients: Any = None  # as the optimizer's step began: a loop may clear them before it compares
         held = list(trainable(inner).values())
         sharded = type(inner).__name__ == "FullyShardedDataParallel" or _is_fully_sharded(inner)
@@ -44,10 +44,8 @@ class RankCopies:
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
         self._some = held[:: -(-len(held) // _PARAMETERS) or 1] if whole else []
         self._some += held[-1:] if self._some and self._some[-1] is not held[-1] else []  # a head is last
-        self._first, self._runs = (
-            self._of_weights(),
-            False,
-        )  # the weights before the first step; whether a pass was seen
+        self._first = self._of_weights()  # before the first step
+        self._runs = False  # whether a pass was seen
         see = before(inner, self._see, with_kwargs=True) if whole or (sharded and not split) else None
         self._handle = see
 
@@ -59,7 +57,9 @@ class RankCopies:
             return
         if not self._runs:  # a loop may make ranks equal behind the call that watches
             self._first, self._runs = self._of_weights(), True
-        self._layers = both_numbers(len(self._switched), sum(one.training for one in self._switched))
+        # an evaluation with gradients may come behind the step's own pass
+        trains = both_numbers(len(self._switched), sum(one.training for one in self._switched))
+        self._layers = max(self._layers, trains)
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
             self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None], varied=True)

@@ -415,7 +415,9 @@ class ModelState:
             self._table = None
         self._time.put(current)
         self._units.put(current)
-        _each(*(partial(one.put, current) for one in (self._carried, self._graphs, self._moved) if one is not None))
+        for one in (self._carried, self._graphs, self._moved):
+            if one is not None:
+                one.put(current)
         self._uses.put(current)
         needed = self._uses.all_used or self._uses.adapts  # else trained in one mode, and evaluated in the other
         both = (len(self._modes) == 2 and not needed) or self._graphs.of_copies
@@ -471,16 +473,13 @@ class ModelState:
         self._other.close()
         self._answers.close()
         self._output.inputs.close()
-        self._averaged.close()
-        self._own_loads.close()
-        self._growth.close()
-        self._copies.close()
-        self._dependence.close()
-        self._head.close()
+        for one in (self._averaged, self._own_loads, self._growth, self._copies, self._dependence, self._head):
+            one.close()
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        for look in (self._evaluated, self._carried, self._graphs, self._moved, self._layers, *self._part_looks):
+        looks = (self._evaluated, self._carried, self._graphs, self._moved, self._layers, self._adapters)
+        for look in (*looks, *self._part_looks):
             if look is not None:
                 look.close()
         for handle in self._handles:

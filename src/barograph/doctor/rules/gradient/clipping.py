@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _OTHERWISE = re.compile(r"(?i)value|agc|adaptive|quantile|unit")  # an option of clipping that is none by the norm
-_INSIDE = re.compile(r"(?i)deepspeed|lamb\b|zero_?[123]|apex|colossal|megatron")  # what clips in its own step
+_INSIDE = re.compile(
+    r"(?i)deepspeed|lamb\b|zero_?[123]|apex|colossal|megatron|opacus|noise_multiplier"
+)  # clips in its own step
 
 
 class ClippedEmpty(Rule):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
 from barograph.doctor.rules.data.lengths import BY_LENGTH, along_epoch
-from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, jumps_of_loss
+from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, is_forgotten, jumps_of_loss
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -88,7 +88,10 @@ class SortedExamples(SameOrder):
     sixteen examples or more. Three blocks, of eight examples or more in a batch, are enough where the loss jumps three
     times besides, by three tenths and for four rows; of a text that may be one that is read on, too. What is learnt
     online, in the order of time, in stages or of a replay buffer by the configuration, or by rewards, is another thing,
-    as are other texts that may be one that is read on.
+    as are other texts that may be one that is read on. Of these it is enough that what was learnt of one part is lost
+    in the next: batches that follow each other are as alike as above, in sixteen batches or more of eight texts or
+    more, four fifths of the variance of their means are beyond chance, and the loss has fallen below all evaluations,
+    by a fifth, for eight rows, and come back up to them.
 
     What to do: shuffle, in each epoch anew.
     """
@@ -134,8 +137,23 @@ class SortedExamples(SameOrder):
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
+                (history.channel("model/wording_apart"), self._of_parts),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
                   for name in ("apart", "wording"))]  # fmt: skip
+
+    def _of_parts(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: which part of the variance of texts lies between batches."""
+        beyond, rows = watched(history, "wording_beyond", place), watched(history, "example_rows", place)
+        enough = watched(history, "wording_batches", place) >= self.at["noisy"] and rows >= self.at["rows_of"]
+        known_apart = enough and beyond >= self.at["surely"] and _by_wording(self.at, history, place)
+        if known_apart and is_forgotten(history, place) and not _in_time(history, place) and self.first(place[2]):
+            yield self.finding(
+                place[0], f"Texts come in an order in which batches that follow each other are alike: {100 * beyond:.0f}"
+                "% of the variance of their means is beyond what shuffled texts give. The loss falls below the "
+                "evaluation loss within a part, and comes back up to it in the next.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"beyond": beyond, "apart": value},
+                causes=[BY_SOURCE, *self.causes],
+            )  # fmt: skip
 
     def _of_blocks(self, figures: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many blocks of batches that are alike have come one behind the other. figures: of which rows."""

@@ -18,7 +18,7 @@ MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",
     "data.data", "data.crossed",
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
-    "data.leaks", "data.pictures", "data.prepared", "data.sides", "data.overlaps", "data.trained_rows",
+    "data.leaks", "data.missing", "data.pictures", "data.prepared", "data.sides", "data.overlaps", "data.trained_rows",
     "run.resume", "rl.rl", "rl.values",
     "rl.reference", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.adapters", "activations.weights", "activations.activations",

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model import fillers
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -45,14 +46,17 @@ class Entrance:
         self._found: Tensor | None = None
         self._output: Any = None  # of the first layer, while the next one is waited for
         self._entered = False
+        self._ends: Tensor | None = None  # of what the first matrix is given
 
     def began(self) -> None:
         """A pass."""
-        self._found, self._output, self._entered = None, None, False
+        self._found, self._output, self._entered, self._ends = None, None, False, None
 
     def ran(self, module: Any, given: Any, output: Any) -> None:
         """A layer without parts has run."""
         tensor: Any = given[0] if given else None
+        if self._ends is None and _is_of_rows(module, tensor):
+            self._ends = fillers.entered(tensor)
         if self._entered:
             if self._output is not None and any(name in type(module).__name__ for name in _NORMS):
                 self._found = None if tensor is self._output else self._found
@@ -66,6 +70,8 @@ class Entrance:
         """A step begins."""
         if self._found is not None:
             current.put("entrance", FIGURES, self._found)
+        if self._ends is not None:
+            current.put("entered", fillers.ENTERED, self._ends)
         self.began()
 
 
@@ -147,6 +153,12 @@ class Inputs:
             few = self._together(False)
             self._moments[False] = moments(few, few)
         self._kept[False] = []
+
+
+def _is_of_rows(module: Any, tensor: Any) -> bool:
+    """Whether a layer with a matrix is given rows of numbers."""
+    two = all(getattr(one, "dim", lambda: 0)() == 2 for one in (getattr(module, "weight", None), tensor))
+    return two and tensor.is_floating_point() and not mesh_of(tensor)
 
 
 def _are_pictures(tensor: Tensor) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
 from barograph.doctor.rules.data.lengths import BY_LENGTH, along_epoch
-from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, is_forgotten, jumps_of_loss
+from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, jumps_of_loss
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -88,10 +88,7 @@ class SortedExamples(SameOrder):
     sixteen examples or more. Three blocks, of eight examples or more in a batch, are enough where the loss jumps three
     times besides, by three tenths and for four rows; of a text that may be one that is read on, too. What is learnt
     online, in the order of time, in stages or of a replay buffer by the configuration, or by rewards, is another thing,
-    as are other texts that may be one that is read on. Of these it is enough that what was learnt of one part is lost
-    in the next: batches that follow each other are as alike as above, in sixteen batches or more of eight texts or
-    more, four fifths of the variance of their means are beyond chance, and the loss has fallen below all evaluations,
-    by a fifth, for eight rows, and come back up to them.
+    as are other texts that may be one that is read on.
 
     What to do: shuffle, in each epoch anew.
     """
@@ -137,23 +134,8 @@ class SortedExamples(SameOrder):
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
-                (history.channel("model/wording_apart"), self._of_parts),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
                   for name in ("apart", "wording"))]  # fmt: skip
-
-    def _of_parts(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        """value: which part of the variance of texts lies between batches."""
-        beyond, rows = watched(history, "wording_beyond", place), watched(history, "example_rows", place)
-        enough = watched(history, "wording_batches", place) >= self.at["noisy"] and rows >= self.at["rows_of"]
-        known_apart = enough and beyond >= self.at["surely"] and _by_wording(self.at, history, place)
-        if known_apart and is_forgotten(history, place) and not _in_time(history, place) and self.first(place[2]):
-            yield self.finding(
-                place[0], f"Texts come in an order in which batches that follow each other are alike: {100 * beyond:.0f}"
-                "% of the variance of their means is beyond what shuffled texts give. The loss falls below the "
-                "evaluation loss within a part, and comes back up to it in the next.", found=place[0],
-                segment=place[2], confidence=0.9, evidence={"beyond": beyond, "apart": value},
-                causes=[BY_SOURCE, *self.causes],
-            )  # fmt: skip
 
     def _of_blocks(self, figures: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many blocks of batches that are alike have come one behind the other. figures: of which rows."""
@@ -167,7 +149,7 @@ class SortedExamples(SameOrder):
             rows >= self.at["rows_of"]
         ))  # fmt: skip
         read_on = figures == "wording" and _reads_on(history, rows, place) and not jumps
-        if enough and not read_on and not _in_time(history, place) and self.first(place[2]):
+        if enough and not read_on and not in_time(history, place) and self.first(place[2]):
             yield self.finding(
                 place[0], f"Batches come in {value:.0f} blocks or more, in each of which they are alike: "
                 f"{100 * beyond:.0f}% of the variance of the means of {batches:.0f} batches is beyond what shuffled "
@@ -234,7 +216,7 @@ class SortedExamples(SameOrder):
         known_apart = apart >= self.at["apart"] and batches >= self.at["different"]
         pairs = all(watched(history, name, place) >= self.at["pairs"] for name in ("loss_pairs", "example_rows"))
         known_apart |= pairs and apart >= self.at["paired"] and batches >= self.at["compared"]
-        if period and pairs and _by_wording(self.at, history, place) and self.first(place[2]):
+        if period and pairs and by_wording(self.at, history, place) and self.first(place[2]):
             apart, batches = (watched(history, f"wording_{name}", place) for name in ("apart", "batches"))
             yield self.finding(
                 self.same[0][0], f"Each epoch has the same batches, {period} steps apart, and the texts of a batch, "
@@ -284,7 +266,7 @@ class SortedExamples(SameOrder):
             )  # fmt: skip
 
 
-def _in_time(history: RunHistory, place: Place) -> bool:
+def in_time(history: RunHistory, place: Place) -> bool:
     """Whether examples may come in an order on purpose: in that of time, in stages, or of what a policy does."""
     named = any(
         value not in (None, False, 0, "", "none") and _IN_TIME.search(f"{name} {value}")
@@ -310,7 +292,7 @@ def _is_noised(at: Mapping[str, float], history: RunHistory, value: float, batch
     return noised and apart and many and not carries_state(history, place)
 
 
-def _by_wording(at: Mapping[str, float], history: RunHistory, place: Place) -> bool:
+def by_wording(at: Mapping[str, float], history: RunHistory, place: Place) -> bool:
     """Whether texts of a batch, and batches that follow each other, are alike."""
     apart, batches, beside = (watched(history, f"wording_{name}", place) for name in ("apart", "batches", "beside"))
     return apart >= at["worded"] and batches >= at["compared"] and beside <= at["beside"]

@@ -1,7 +1,7 @@
 """Texts that come in the order of a sorted file.
 
-In:   how much of their beginnings neighbouring rows have in common, as the watch saw it; losses.
-Out:  findings of `SortedTexts`, `SortedOpenings`.
+In:   how much of their beginnings, and of their words, neighbouring rows have in common, as the watch saw it; losses.
+Out:  findings of `SortedTexts`, `SortedOpenings`, `ForgottenTexts`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.doctor.kernel.cursor import known, usual
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import between, rounded
+from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
+from barograph.doctor.rules.data.alike import SortedExamples, by_wording, in_time
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
-from barograph.doctor.rules.data.order import at_least
+from barograph.doctor.rules.data.order import BY_SOURCE, at_least
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+_PART, _EVALUATIONS = 8, 3  # rows; evaluations at least
 
 
 class SortedTexts(WatchRule):
@@ -147,4 +153,57 @@ def _by_chance(marks: Sequence[float]) -> float:
 
 _NEXT, _PAIRS = 2, 6  # steps; pairs of looks
 
-RULES = (SortedTexts, SortedOpenings)
+
+class ForgottenTexts(WatchRule):
+    """Texts come by what they are about, and what is learnt of one part is lost in the next.
+
+    Sketches of which tokens a row has lie by a twentieth of their variance or more between batches
+    (`model/wording_apart`), batches that follow each other lie half as far apart as any two, or less
+    (`model/wording_beside`), and four fifths of the variance of the batches' means are more than the variance of their
+    rows explains (`model/wording_beyond`), in sixteen batches or more of eight texts or more: so it is of any text that
+    is read from its beginning. A warning where it does harm: the loss fell below all that evaluations have had, by a
+    fifth, in the middle one of eight rows, and came back up to there. Of a curriculum, of what is learnt in the order
+    of time by the configuration, of rewards, and of states that are carried from batch to batch nothing is said.
+
+    What to do: draw windows from the whole text at random, or shuffle documents before they are packed.
+    """
+
+    name, family, kind, severity = "forgotten_texts", "data", "data", "warning"
+    proves = "training"
+    series = "model/wording_apart"
+    needs = ("=model/wording_apart", "loss", "eval_loss")
+    least = 16
+    about = "Texts come by what they are about, and what is learnt of one part is lost in the next."
+    thresholds: ClassVar = {
+        **{name: SortedExamples.thresholds[name] for name in ("worded", "compared", "beside", "surely")},
+        "batches": (16.0, "of texts; ours"),
+        "rows": (8.0, "texts of a batch; ours"),
+        "below": (0.8, "of the least evaluation loss, the training's; ours"),
+    }
+    causes = (BY_SOURCE,)
+    remedies = ("draw windows from the whole text at random, or shuffle documents before they are packed",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("example_rows", "wording_batches", "wording_beyond")
+        rows, batches, beyond = (watched(history, name, place) for name in names)
+        enough = rows >= self.at["rows"] and batches >= self.at["batches"] and beyond >= self.at["surely"]
+        alike = enough and by_wording(self.at, history, place) and not in_time(history, place)
+        if alike and self._is_forgotten(history, place) and self.first(place[2]):
+            yield self.finding(
+                0, f"Batches of texts that follow each other are alike: {100 * beyond:.0f}% of the variance of their "
+                "means is beyond what shuffled texts give. The loss falls below all evaluation losses within a part, "
+                "and comes back up to them in the next.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"beyond": rounded(beyond), "apart": rounded(value), "standing": True},
+            )  # fmt: skip
+
+    def _is_forgotten(self, history: RunHistory, place: Place) -> bool:
+        evaluation, loss = history.role("eval_loss"), between(history.role("loss"), 0, place[0] + 1, place[2])
+        theirs = between(evaluation, 0, place[0] + 1, place[2])
+        if of_other_kind(history, evaluation, *place) or len(loss) < 4 * _PART or len(theirs) < _EVALUATIONS:
+            return False
+        middle = numpy.median(numpy.lib.stride_tricks.sliding_window_view(loss, _PART), axis=1)
+        fell = numpy.flatnonzero(middle <= self.at["below"] * theirs.min())
+        return bool(len(fell)) and bool(middle[fell[0] :].max() >= theirs.min())
+
+
+RULES = (SortedTexts, SortedOpenings, ForgottenTexts)

@@ -16,7 +16,6 @@ import numpy
 
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.curve import between
-from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
@@ -73,7 +72,6 @@ class SamplerEpoch(WatchRule):
 
 BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the other"
 _JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
-_PART, _BELOW = 8, 0.8  # rows; of the least evaluation loss
 
 
 _SOME, _TOGETHER = 3, 0.75  # examples of a batch that came before: at least; of them, together in one
@@ -210,18 +208,6 @@ def jumps_of_loss(history: RunHistory, place: Place, by: float = _JUMP) -> int:
         high &= ~lately[: len(high)]
     count = int((high[1:] & ~high[:-1]).sum() + high[:1].sum())
     return count if count >= _JUMPS else 0
-
-
-def is_forgotten(history: RunHistory, place: Place) -> bool:
-    """Whether the loss fell below all that evaluations have had, by a fifth, for some rows, and came back up to there:
-    what was learnt of one part of the data was of that part alone, and was lost in the next."""
-    evaluation, loss = history.role("eval_loss"), between(history.role("loss"), 0, place[0] + 1, place[2])
-    theirs = between(evaluation, 0, place[0] + 1, place[2])
-    if of_other_kind(history, evaluation, *place) or len(loss) < 4 * _PART or len(theirs) < _JUMPS:
-        return False
-    usual = numpy.median(numpy.lib.stride_tricks.sliding_window_view(loss, _PART), axis=1)
-    fell = numpy.flatnonzero(usual <= _BELOW * theirs.min())
-    return bool(len(fell)) and bool(usual[fell[0] :].max() >= theirs.min())
 
 
 def _step_before(looks: Channel, place: Place) -> int:

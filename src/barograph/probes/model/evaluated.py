@@ -7,8 +7,9 @@ Out:  a figure for the `model` record.
 Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
 `training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode, a mask that is
 drawn by hand. Noise that is added to embeddings is of the training, too. The functions of such a pass are seen as they
-are called; no tensor is read. Where dropout modules alone are in training mode, and what they belong to is not, they
-were put there one by one: predictions are drawn with dropout on purpose.
+are called, and whether tokens are compared with a number, as to make a mask of padding; no tensor is read. Where
+dropout modules alone are in training mode, and what they belong to is not, they were put there one by one: predictions
+are drawn with dropout on purpose.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from barograph.probes.model.noises import TableNoise
 
 _PASSES = 2
 _DROPS = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+_COMPARES = frozenset({"eq", "ne", "gt", "ge", "lt", "le", "__eq__", "__ne__", "__gt__", "__ge__", "__lt__", "__le__"})
 _MODULES = frozenset({"Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout"})
 
 
@@ -38,6 +40,7 @@ class EvaluatedLook:
         self.found: float | None = None  # dropout; not yet recorded
         self.noise = False  # noise on embeddings
         self.of_batch = False  # a batch norm with the statistics of the batch
+        self.compares = False  # whole numbers [rows, places], as tokens with padding to make a mask
         self._handles = [
             before(model, self._began),
             after(model, self._ended, always_call=True),
@@ -70,6 +73,7 @@ class EvaluatedLook:
 
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         name = getattr(function, "__name__", "")
+        self.compares |= name in _COMPARES and _are_whole(arguments)
         self.noise = self._noise.saw(name, arguments, named, result) or self.noise
         if name == "batch_norm":
             kept = _given(arguments, named, 1, "running_mean", None)
@@ -98,6 +102,7 @@ def told_by(looks: Iterable[EvaluatedLook | None]) -> dict[str, float]:
         "dropout_in_evaluation": max(one.found or 0.0 for one in seen),
         "noise_in_evaluation": float(any(one.noise for one in seen)),
         "batch_statistics_in_evaluation": float(any(one.of_batch for one in seen)),
+        "tokens_compared_in_evaluation": float(any(one.compares for one in seen)),
     }
 
 
@@ -109,6 +114,13 @@ def drops_numbers(name: str, arguments: Sequence[Any], named: Mapping[str, Any],
     if name == "scaled_dot_product_attention":
         return bool(_given(arguments, named, 4, "dropout_p", 0.0) > 0)
     return drops.saw(name, arguments, named, result)
+
+
+def _are_whole(arguments: Sequence[Any]) -> bool:
+    return any(
+        getattr(one, "dim", lambda: 0)() == 2 and not one.is_floating_point() and str(one.dtype) != "torch.bool"
+        for one in arguments[:2]
+    )
 
 
 def _draws(model: Any) -> bool:

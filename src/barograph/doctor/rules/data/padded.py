@@ -1,15 +1,18 @@
-"""Padding that a loss counts.
+"""Padding that a loss counts, and padding of evaluations that no mask is given of.
 
-In:   figures of the watch: the share of targets that lie in padding, of a cross-entropy and of judged answers.
-Out:  findings of `PaddingTargets`.
+In:   figures of the watch: the share of targets that lie in padding, of a cross-entropy and of judged answers; passes
+      in which something says where padding is.
+Out:  findings of `PaddingTargets`, `EvaluationUnmasked`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -64,4 +67,46 @@ class PaddingTargets(WatchRule):
         )  # fmt: skip
 
 
-RULES = (PaddingTargets,)
+class EvaluationUnmasked(WatchRule):
+    """Evaluations give the model no mask of their padding, and the training does.
+
+    In each pass of the training that was looked at and had padding, three or more, something beside the tokens said
+    where it is: a mask, or the rows' lengths. In two evaluations in a row nothing did, though their texts have padding,
+    a fiftieth of the places or more; nor did the model compare tokens with a number, as one does that makes its mask
+    itself. And places read later ones, or the output has one line for a whole text: a model that reads from left to
+    right needs no mask.
+
+    What to do: give the model in evaluations what the training's loop gives it.
+    """
+
+    name, family, kind, severity = "evaluation_unmasked", "eval", "padding", "warning"
+    proves = "evaluation"
+    series = "model/eval_padded_passes"
+    needs = ("=model/eval_padded_passes", "=model/tokens_compared_in_evaluation")
+    least = 2
+    about = "Evaluations give the model no mask of their padding, and the training does."
+    thresholds: ClassVar = {
+        "passes": (3.0, "of the training, with padding that is said; ours"),
+        "share": (0.02, "of the evaluation's places, that are padding; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("attention mask forgotten: evaluations don't give it, and the model reads padding as text",)
+    remedies = ("give the model in evaluations what the training's loop gives it: tokens and their mask, or lengths",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("padded_passes", "padding_said", "eval_padding_said", "eval_padding_share", "next_reached",
+                 "padding_share", "tokens_compared_in_evaluation")  # fmt: skip
+        ours, said, theirs, share, following, whole, compared = (watched(history, name, place) for name in names)
+        reads = following > 0 or math.isfinite(whole)
+        given = ours >= self.at["passes"] and said == ours and compared == 0
+        missing = value > 0 and theirs == 0 and share >= self.at["share"]
+        if self.lasts(given and missing and reads, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"In all of {ours:.0f} passes of the training with padding the model is given where "
+                f"that is, and in none of the evaluations': {100 * share:.0f}% of their places are padding, which it "
+                "reads as text.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(share), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (PaddingTargets, EvaluationUnmasked)

@@ -1,0 +1,79 @@
+"""Whether something that a model is given beside padded texts says where their padding is: in the training, and in
+evaluations.
+
+In:   inputs of passes, with a row a text.
+Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.openings import are_texts
+from barograph.probes.model.padding import is_given, tails
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share")
+"""How many passes of the training that were looked at had padding, and in how many of these it was said where; the same
+of the evaluation's, and which share of their places was padding."""
+_ROWS, _PASSES = 64, 4  # of a pass; of an evaluation
+
+
+class MasksGiven:
+    """Follows the first input of texts, and what is given beside it."""
+
+    def __init__(self) -> None:
+        self._place = -1
+        self._training: Tensor | None = None  # sums of [padded, said, share]
+        self._evaluated: Tensor | None = None
+        self._passes = 0
+
+    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
+        """The inputs of a pass. due: this step of the training is looked at."""
+        if trains and due:
+            self._place = next((at for at, one in enumerate(tensors) if are_texts(one)), -1)
+            self._training = self._with(self._training, tensors)
+        elif not trains and self._training is not None and self._passes < _PASSES:
+            self._passes += 1
+            self._evaluated = self._with(self._evaluated, tensors)
+
+    def _with(self, sums: Tensor | None, tensors: Sequence[Tensor]) -> Tensor | None:
+        if not 0 <= self._place < len(tensors) or not are_texts(tensors[self._place]):
+            return sums
+        found = _looked(tensors, self._place)
+        return found if sums is None or sums.device != found.device else sums + found
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        import torch
+
+        ours, theirs = self._training, self._evaluated
+        self._evaluated, self._passes = None, 0
+        if ours is not None and theirs is not None and ours.device == theirs.device:
+            share = theirs[2:] / theirs[:1]
+            current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share)))
+
+
+def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
+    """Of a pass, whether its texts have padding for sure, whether that is said, and which share of the places it is."""
+    import torch
+
+    tokens = local(tensors[place].detach())[:_ROWS]
+    beside = [one for at, one in enumerate(tensors) if at != place and one.dim() in (1, 2) and mesh_of(one) is None]
+    others = [local(one.detach())[:_ROWS] for one in beside if len(one) == len(tensors[place])]
+    tail, sure = tails(tokens)
+    padded = sure.float()
+    return torch.stack((padded, padded * is_given(tail, others).float(), padded * tail.float().mean()))
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What is recorded of a step, when it has arrived."""
+    names, values = numbers.get("masks_given", ((), ((),)))
+    return {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}

@@ -112,6 +112,8 @@ def test_a_first_word_in_one_name_tells_where_the_watch_has_seen_evaluations(
         ({"square_weight": 7.0}, 36, False),
         ({"loss_adds": None}, 36, False),
         ({"begins": 30}, 36, False),  # the sum came later
+        ({"square_weight": None, "loss_adds": None, "weighted_squares_added": 36.0}, 36, True),
+        ({"square_weight": None, "loss_adds": None, "weighted_squares_added": 7.0}, 36, False),
     ],
 )
 def test_an_evaluation_may_have_the_mean_of_squares_that_the_training_adds_up(

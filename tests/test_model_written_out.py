@@ -169,6 +169,9 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of(((output - away).square().sum(1) * weights).sum(), weighted, *names) == {weighted: ROWS * WIDE}
     assert of(((output - away).square().mean(1) * weights).sum(), weighted, *names) == {weighted: ROWS}
     assert of(((output - away).square().mean(1) * weights).mean(), weighted, *names) == {}
+    assert of((output - away).square().sum(1).mean() / 4, weighted, *names) == {weighted: WIDE}
+    assert of(((output - away).square() * weights[:, None]).sum(1).mean() / 4, weighted, *names) == {weighted: WIDE}
+    assert of((output - away).square().mean() / 4, weighted, *names) == {}
 
 
 AMONG: list[Callable[[Tensor], Tensor]] = [

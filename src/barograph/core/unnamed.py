@@ -48,8 +48,9 @@ _SLACK = 3  # steps: a watch that rests looks some later
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
 SEEN = ("model/evaluated_rows", "model/evaluated_steps")  # of an evaluation's passes, at the step behind them
 _SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
-_WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of cross-entropies, how many are added up
-    "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum",
+_SQUARES = "model/weighted_squares_added"  # of one pass, whatever number multiplies or divides it
+_WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of these, how many are added up
+    "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum", _SQUARES,
 )  # fmt: skip
 _ADDED, _WHOLE = 8, 2e-3  # of them, at least; off a whole number, of squares
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
@@ -243,10 +244,13 @@ def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[flo
     series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_SUMS))
     here = {name: one for name, one in series if one is not None and one.end and not one.start}
     weighed = next((name for name in _WEIGHTS if name in here), "")
-    if not weighed or not all(name in here for name in _SUMS):
+    if not weighed or (weighed != _SQUARES and not all(name in here for name in _SUMS)):
         return 1.0
-    firsts = [here[name].rows(0, 1) for name in (weighed, *_SUMS)]
-    (weight, times, adds), came = (float(one.value[0]) for one in firsts), int(firsts[0].step[0])
+    names = (weighed,) if weighed == _SQUARES else (weighed, *_SUMS)
+    firsts = [here[name].rows(0, 1) for name in names]
+    weight, *others = (float(one.value[0]) for one in firsts)
+    times, adds = others or (1.0, 1.0)  # such squares are of a sum, and of one pass
+    came = int(firsts[0].step[0])
     count = weight * max(1.0, times)
     whole = _ADDED <= count < math.inf and abs(count / round(count) - 1) < _WHOLE
     whole = whole or (weighed == _WEIGHTS[0] and _ADDED <= count < math.inf)  # rows may differ in length

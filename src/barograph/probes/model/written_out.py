@@ -227,8 +227,8 @@ def _is_log_probability(node: Any) -> bool:
 
 def _squares(root: Any) -> dict[str, float]:
     """Of a loss that is one sum of squares or sizes of differences from what has no gradient, or averages of such sums,
-    that nothing multiplies or divides, or weights of rows alone."""
-    node, averaged, summed, weighted = root, 1.0, False, False
+    that nothing multiplies or divides, or weights of rows, or a number, alone."""
+    node, averaged, summed, weighted, divided = root, 1.0, False, False, False
     for _ in range(8):
         name, under = kind(node), behind(node)
         if name.startswith(_ERRORS) and len(under) == 1:
@@ -239,22 +239,23 @@ def _squares(root: Any) -> dict[str, float]:
             size, whole = math.prod(shape(node)), 0
             break
         weighs = name == "Mul" and not weighted and len(shape(node)) > 0
-        if not (weighs or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
+        divides = name in ("Mul", "Div") and not shape(node)  # as by the number of micro-batches
+        if not (weighs or divides or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
             return {}
         if weighs and shape(node) != shape(under[0]):
             return {}  # a product that is wider than what goes into it
-        weighted |= weighs
+        weighted, divided = weighted or weighs, divided or divides
         if name == "Mean":
             averaged *= math.prod(shape(under[0])) / max(1, math.prod(shape(node)))
         summed |= name == "Sum"
         node = under[0]
     else:
         return {}
-    prefix = "weighted_" if weighted else ""
+    alone = not (weighted or divided)
     if whole == 1 or not (summed or whole == 2):
-        return {} if weighted else {"squares_added": 1.0}
-    return {f"{prefix}squares_added": size / averaged} | (
-        {} if weighted else {"squares_of_batch": float(averaged == 1)}
+        return {"squares_added": 1.0} if alone else {}
+    return {("" if alone else "weighted_") + "squares_added": size / averaged} | (
+        {"squares_of_batch": float(averaged == 1)} if alone else {}
     )
 
 

@@ -92,6 +92,15 @@ def test_classes_of_evaluations_are_all_one_higher_or_lower(trained: list[int], 
     assert fields_of({"given_classes": ((), tables)})["eval_given_moved"] == by
 
 
+def test_the_one_class_that_an_evaluation_lacks_is_known() -> None:
+    trained, whole = torch.tensor([5] * 80 + [0, 1, 2, 3] * 5), torch.tensor([0, 1, 2, 3] * 4)
+    said = fields_of({"given_classes": ((), torch.stack([counts(trained), counts(whole)]).numpy())})
+    assert (said["given_alone"], said["given_alone_share"]) == (5, 0.8)
+    for other in (torch.tensor([0, 1, 2] * 4), torch.tensor([0, 1, 2, 3, 5] * 4), torch.tensor([0, 1, 2, 3, 4] * 4)):
+        said = fields_of({"given_classes": ((), torch.stack([counts(trained), counts(other)]).numpy())})
+        assert "given_alone" not in said
+
+
 class Kept:
     """What was put."""
 

@@ -56,3 +56,23 @@ def test_a_condition_is_left_out_in_as_many_rows_as_is_configured(
 def test_a_class_that_is_another_one_in_some_batches_is_no_absent_one() -> None:
     figures = {"model/input_class": (LOOKS, LOOKS // 10 % 12), "model/input_class_share": (LOOKS, 0.9 + 0 * LOOKS)}
     assert "condition_dropped" not in warned({"loss": every(FALLS)} | figures, ROWS, {"cond_drop_prob": 0.1})
+
+
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("config", "share", "count", "told"),
+    [
+        ({"untold": 0.1}, 0.9, 300.0, True),
+        ({"beta1": 0.9}, 0.9, 300.0, True),
+        ({"untold": 0.9}, 0.9, 300.0, False),  # it is meant
+        ({"keep_class": 0.5}, 0.5, 300.0, False),
+        ({"untold": 0.1}, 0.9, 100.0, False),
+        ({"untold": 0.1}, np.nan, 300.0, False),  # evaluations have the same classes
+    ],
+)
+def test_a_class_that_evaluations_lack_is_not_in_most_rows_of_the_training(
+    config: dict[str, Any], share: float, count: float, told: bool, rows: int
+) -> None:
+    figures = {"model/given_alone": 5.0, "model/given_alone_share": share, "model/given_rows": count}
+    series = {name: (LOOKS[2::4], value + 0.0 * LOOKS[2::4]) for name, value in figures.items()}
+    assert ("condition_dropped" in warned({"loss": every(FALLS)} | series, rows, config)) == told

@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import numbers_named
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.noising import says_velocity
 
 if TYPE_CHECKING:
@@ -83,25 +83,53 @@ class ConditionDropped(WatchRule):
     is the most frequent one, and its share of all their rows is what the configuration's leaves, to a twentieth:
     keeping and leaving out are exchanged. A training of which one class is as frequent shows the same.
 
+    Whatever the configuration calls it: evaluations are given all classes but one, in two of them in a row, and that
+    one is in seven tenths of the training's rows or more, of 128 at least. An option of what is left out, or given,
+    that is this share, to a twentieth, says that it is meant.
+
     What to do: `drop = torch.rand(rows) < p`, and the class is left out where it is so.
     """
 
     name, family, kind, severity = "condition_dropped", "data", "config", "warning"
     proves = "training"
     series = "model/input_class_share"
-    needs = ("=model/input_class_share", "=model/input_class", "config")
-    least = 16
+    needs = ("=model/input_class_share|=model/given_alone_share", "config")
+    least = 2
     about = "The class that a model is given is left out in as many rows as it was to be kept in."
     thresholds: ClassVar = {
         "looks": (16.0, "in a row; ours"),
         "highest": (0.4, "share that the configuration says; ours"),
         "near": (0.05, "of the rows; ours"),
+        "mostly": (0.7, "of the training's rows, a class that evaluations lack; ours"),
+        "rows": (128.0, "of the training; ours"),
+        "evaluations": (2.0, "in a row; ours"),
     }
     causes = ("condition dropped too often: the probability of keeping it and that of leaving it out are exchanged",)
     remedies = ("leave the condition out where `torch.rand(rows) < p`, and not where it is above",)
 
     def begin(self) -> None:
         self._class, self._shares = math.nan, list[float]()
+
+    def reset(self) -> None:
+        super().reset()
+        self._lacking: list[Place] = []  # evaluations in a row
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/given_alone_share"), self._of_evaluation)]
+
+    def _of_evaluation(self, history: RunHistory, share: float, place: Place) -> Iterator[Finding]:
+        """share: of the training's rows, of the one class that an evaluation lacks."""
+        rows, which = (watched(history, f"given_{name}", place) for name in ("rows", "alone"))
+        holds = share >= self.at["mostly"] and rows >= self.at["rows"]
+        self._lacking = [*(one for one in self._lacking if one[2] == place[2]), place] if holds else []
+        numbers = (said for name, said in history.options.found.items() if _SAYS_LEFT_OUT.search(name.lower()))
+        meant = any(isinstance(said, float) and abs(share - said) <= self.at["near"] for said in numbers)
+        if len(self._lacking) >= self.at["evaluations"] and not meant and self.first(place[2]):
+            yield self.finding(
+                0, f"The model is given the class {which:.0f} in {share:.0%} of the training's rows, and evaluations "
+                "are given all classes but that one: it stands for a condition that is left out.", found=place[0],
+                segment=place[2], confidence=0.85, evidence={"share": rounded(share), "standing": True},
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         which = watched(history, "input_class", place)
@@ -127,5 +155,6 @@ _LEFT_OUT = re.compile(
     rf"(?:p|prob(?:ability)?)_?(?:of_)?(?:uncond(?:itional)?|null|cfg|drop_{_PART})|"
     rf"(?:uncond(?:itional)?|null|cfg){_CHANCE}|proportion_empty\w*"
 )
+_SAYS_LEFT_OUT = re.compile(rf"{_PART}|drop|mask|hid|keep|kept|free|none|omit|told|blank|missing|empty|known|given")
 
 RULES = (VelocityTargets, ConditionDropped)

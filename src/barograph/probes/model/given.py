@@ -1,8 +1,8 @@
 """What a model is given, in the training and in evaluations, for their comparison.
 
 In:   inputs of passes of the model, of copies of it, and of its parts that an evaluation calls alone.
-Out:  what `entrance`, `sides`, `columns`, `fillers`, `masks_given`, `openings`, `timed` and `template` say
-      of them; nothing waits.
+Out:  what `entrance`, `sides`, `columns`, `fillers`, `masks_given`, `openings`, `timed`,
+      `template` and `text_lengths` say of them; nothing waits.
 
 Where an evaluation calls the model, or a copy of it, parts that it calls beside it say nothing.
 """
@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import columns, fillers, masks_given, openings, sides, template, timed
+from barograph.probes.model import columns, fillers, masks_given, openings, sides, template, text_lengths, timed
 from barograph.probes.model.columns import InputColumns
 from barograph.probes.model.entered import EnteredParts
 from barograph.probes.model.entrance import Inputs
@@ -22,6 +22,7 @@ from barograph.probes.model.masks_given import MasksGiven
 from barograph.probes.model.openings import Openings
 from barograph.probes.model.sides import SideInputs
 from barograph.probes.model.template import Templates
+from barograph.probes.model.text_lengths import TextLengths
 from barograph.probes.model.timed import TimedInputs
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class GivenInputs:
         self._inputs, self._of_parts, self._sides = Inputs(), Inputs(), SideInputs()
         self._columns, self._openings = InputColumns(), Openings()
         self._timed, self._template = TimedInputs(), Templates()
-        self._fillers, self._masks = Fillers(), MasksGiven()
+        self._fillers, self._masks, self._lengths = Fillers(), MasksGiven(), TextLengths()
         self._parts: EnteredParts | None = None
         self._asked: Callable[[], None] | None = None
         self._first: int | None = None  # place of the first input of floating point numbers, in the training
@@ -62,6 +63,7 @@ class GivenInputs:
             self._template.given(tensors, trains, due)
             self._fillers.given(tensors, trains, due)
             self._masks.given(tensors, trains, due)
+            self._lengths.given(tensors, trains, due)
         at, tensor = next(((at, one) for at, one in enumerate(tensors) if one.is_floating_point()), (None, None))
         if tensor is not None:
             self._first = at if trains else self._first
@@ -98,6 +100,7 @@ class GivenInputs:
         self._template.put(current)
         self._fillers.put(current)
         self._masks.put(current)
+        self._lengths.put(current)
         self._whole = False
 
     def close(self) -> None:
@@ -110,4 +113,4 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded of a step, when it has arrived, beside what of the first input is (`outputs`)."""
     found = sides.fields_of(numbers) | columns.fields_of(numbers) | openings.fields_of(numbers)
     found |= timed.fields_of(numbers) | template.fields_of(numbers)
-    return found | fillers.fields_of(numbers) | masks_given.fields_of(numbers)
+    return found | fillers.fields_of(numbers) | masks_given.fields_of(numbers) | text_lengths.fields_of(numbers)

@@ -1,0 +1,84 @@
+"""Texts that are cut on one side alone, that of the training or that of evaluations.
+
+In:   figures of the watch: how long texts are on both sides.
+Out:  findings of `TextsCut`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.stages import is_curriculum
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.scales import elsewhere
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_SIZES = re.compile(
+    r"(?<![a-z])(?:len|length|long|longest|max|cut|trunc|truncate|block|seq|ctx|context|width|wide|tokens|words|places)"
+)
+_OFF = 2  # tokens, as those of a beginning and an end
+
+
+class TextsCut(WatchRule):
+    """Texts of the training are cut behind a number of tokens, and those of evaluations are not; or the contrary.
+
+    Of one side's texts, of which some have padding, an eighth or more are as long as the longest one, and twice as many
+    as are a token shorter: they end where they were cut. A tenth of the other side's are longer. So it is in two
+    evaluations in a row, behind 256 texts of the training or more, and with 32 of the evaluation. Where an option of
+    sizes has that number, to two tokens, it is an info finding. Of a curriculum, and of evaluations that are of another
+    kind by the configuration, nothing is said.
+
+    What to do: look at `max_length` and `truncation` of both sides; cut prompts, and not the answers behind them.
+    """
+
+    name, family, kind, severity = "texts_cut", "data", "data", "warning"
+    proves = "training"
+    series = "model/text_longest"
+    needs = ("=model/text_longest", "=model/eval_text_longest")
+    least = 2
+    about = "Texts of the training are cut, and those of evaluations are not, or the contrary."
+    thresholds: ClassVar = {
+        "full": (0.125, "of a side's texts, as long as its longest; ours"),
+        "times": (2.0, "as many as are a token shorter; ours"),
+        "longer": (0.1, "of the other side's texts; ours"),
+        "rows": (256.0, "texts of the training; ours"),
+        "some": (32.0, "texts of an evaluation; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("texts truncated: those of one side are cut where those of the other go on",)
+    remedies = ("prepare both sides with one `max_length`, long enough for whole answers, and cut prompts first",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("rows", "longest", "full", "beside", "longer")
+        ours, theirs = ([watched(history, f"{side}text_{name}", place) for name in names] for side in ("", "eval_"))
+        enough = ours[0] >= self.at["rows"] and theirs[0] >= self.at["some"]
+        other = is_curriculum(history) or elsewhere(history) or history.role("reward") is not None
+        cut = next((one for one, whole in ((ours, theirs), (theirs, ours)) if self._is_cut(one, whole)), None)
+        if not self.lasts(enough and cut is not None and not other, place, self.at["evaluations"]) or cut is None:
+            return
+        (side, rest), beyond = (("the training", "evaluations"), theirs[4]) if cut is ours else (
+            ("evaluations", "the training"), ours[4])  # fmt: skip
+        meant = any(
+            _SIZES.search(name.lower()) and isinstance(said, int) and abs(said - cut[1]) <= _OFF
+            for name, said in history.options.found.items()
+        )
+        yield self.finding(
+            0 if cut is ours else self._row[0][0], f"{100 * cut[2]:.0f}% of the texts of {side} have {cut[1]:.0f} "
+            f"tokens, and none has more; of those of {rest} {100 * beyond:.0f}% are longer.", found=place[0],
+            segment=place[2], severity="info" if meant else self.severity, confidence=0.4 if meant else 0.9,
+            evidence={"longest": cut[1], "full": rounded(cut[2]), "longer": rounded(beyond), "standing": True},
+        )  # fmt: skip
+
+    def _is_cut(self, side: list[float], other: list[float]) -> bool:
+        _, longest, full, beside, _ = side
+        ends = full >= self.at["full"] and full >= self.at["times"] * beside
+        return ends and other[1] > longest and other[4] >= self.at["longer"]
+
+
+RULES = (TextsCut,)

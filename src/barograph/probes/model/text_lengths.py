@@ -1,0 +1,104 @@
+"""How long padded texts are in the training, and in evaluations: where those of one side alone end at one length.
+
+In:   inputs of passes, with a row a text.
+Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
+
+Which token is padding is known from a pass of the training in which it is sure; then texts end in front of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.openings import are_texts
+from barograph.probes.model.padding import tails
+from barograph.probes.model.parameters import local
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+FIGURES = ("text_rows", "text_longest", "text_full", "text_beside", "text_longer",
+           "eval_text_rows", "eval_text_longest", "eval_text_full", "eval_text_beside", "eval_text_longer")  # fmt: skip
+"""Of the training and of an evaluation: rows that were looked at; tokens of the longest one; the share of the rows that
+are as long; of those that are one token shorter; of those that are longer than any of the other side."""
+_ROWS, _PASSES, _LONGEST = 64, 4, 1024  # of a pass; of an evaluation; tokens: longer texts say nothing
+
+
+class TextLengths:
+    """Follows the first input of texts."""
+
+    def __init__(self) -> None:
+        self._place = -1
+        self._padding: Tensor | None = None  # the token, -1 while none is known
+        self._counts: dict[bool, Tensor] = {}  # of lengths, by whether it is of the training
+        self._passes = 0
+
+    def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
+        """The inputs of a pass. due: this step of the training is looked at."""
+        if trains and due:
+            self._place = next((at for at, one in enumerate(tensors) if are_texts(one)), -1)
+        elif trains or self._padding is None or self._passes >= _PASSES:
+            return
+        if not 0 <= self._place < len(tensors) or not are_texts(tensors[self._place]):
+            return
+        rows = local(tensors[self._place].detach())[:_ROWS].long()
+        if rows.shape[1] > _LONGEST:
+            return
+        if trains:
+            self._padding = _padding_of(rows, self._padding)
+        self._passes += not trains
+        padding = self._padding
+        if padding is not None and padding.device == rows.device:
+            found = _counted(rows, padding)
+            before = self._counts.get(trains)
+            self._counts[trains] = found if before is None or before.device != found.device else before + found
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins."""
+        theirs, self._passes = self._counts.pop(False, None), 0
+        ours = self._counts.get(True)
+        if ours is not None and theirs is not None and ours.device == theirs.device:
+            current.put("text_lengths", FIGURES, figures(ours, theirs))
+
+
+def _padding_of(rows: Tensor, before: Tensor | None) -> Tensor:
+    import torch
+
+    tail, sure = tails(rows)
+    token = torch.where(sure, torch.where(tail, rows, -1).amax(), -1)
+    return token if before is None or before.device != token.device else torch.where(before >= 0, before, token)
+
+
+def _counted(rows: Tensor, padding: Tensor) -> Tensor:
+    """How many rows have each length; none while padding is not known."""
+    import torch
+
+    places = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+    long = torch.where(rows != padding, places, 0).amax(1)
+    known = (padding >= 0).float().expand(len(rows))
+    return torch.zeros(_LONGEST + 1, device=rows.device).index_add_(0, long, known)
+
+
+def figures(ours: Tensor, theirs: Tensor) -> Tensor:
+    """`FIGURES` of counts of lengths."""
+    import torch
+
+    places = torch.arange(len(ours), device=ours.device)
+    longest = [torch.where(one > 0, places, 0).amax() for one in (ours, theirs)]
+    found = []
+    for at, one in enumerate((ours, theirs)):
+        rows = one.sum()
+        ends = [one.index_select(0, (longest[at] - back).clamp_min(0).reshape(1))[0] / rows for back in (0, 1)]
+        beyond = torch.where(places > longest[1 - at], one, 0.0).sum() / rows
+        found += [rows, longest[at].to(rows.dtype), *ends, beyond]
+    return torch.stack(found)
+
+
+def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
+    """What is recorded of a step, when it has arrived."""
+    names, values = numbers.get("text_lengths", ((), ((),)))
+    return {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}

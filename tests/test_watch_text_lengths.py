@@ -1,0 +1,92 @@
+"""Texts that end at one length on one side alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.rules.data.cut import TextsCut
+
+torch = pytest.importorskip("torch")
+
+from barograph.probes.model.rounds import ModelRound  # noqa: E402
+from barograph.probes.model.text_lengths import FIGURES, TextLengths, fields_of  # noqa: E402
+
+
+def texts(seed: int, cut: int = 30, count: int = 40, wide: int = 30) -> Any:
+    """Rows of 6 to 25 tokens, padded behind; those that are longer than `cut` end there."""
+    dice = np.random.default_rng(seed)
+    rows = torch.zeros(count, wide).long()
+    for row in rows:
+        long = min(int(dice.integers(6, 26)), cut)
+        row[:long] = torch.tensor(dice.integers(1, 90, long))
+    return rows
+
+
+def counted(ours: int, theirs: int, wide: int = 30, shift: int = 0) -> dict[str, float]:
+    lengths, current = TextLengths(), ModelRound(1, frozenset())
+    kept: dict[str, Any] = {}
+    current.put = lambda family, names, values: kept.update({family: (names, values.numpy()[None])})  # type: ignore
+    for seed in range(8):
+        lengths.given([texts(seed, ours) + shift], True, True)
+        lengths.given([texts(seed, ours) + shift], True, False)  # not looked at
+    for seed in range(8, 10):
+        lengths.given([texts(seed, theirs, wide=wide) + shift], False, False)
+    lengths.put(current)
+    return fields_of(kept)
+
+
+@pytest.mark.parametrize("shift", [0, 7])
+@pytest.mark.parametrize("wide", [30, 64])
+def test_lengths_of_both_sides_are_counted(shift: int, wide: int) -> None:
+    said = counted(16, 30, wide, shift)
+    assert tuple(said) == FIGURES
+    assert (said["text_rows"], said["eval_text_rows"]) == (320, 80)
+    assert (said["text_longest"], said["text_longer"]) == (16, 0) and said["eval_text_longest"] > 22
+    assert said["text_full"] > 0.4 > 4 * said["text_beside"] and 0.3 < said["eval_text_longer"] < 0.6
+    assert counted(30, 16)["text_longer"] > 0.3
+
+
+def test_nothing_is_counted_while_no_padding_is_known() -> None:
+    lengths = TextLengths()
+    current = ModelRound(1, frozenset())
+    whole = torch.randint(1, 90, (40, 16))
+    lengths.given([whole], True, True)
+    lengths.given([whole], False, False)
+    put: list[Any] = []
+    current.put = lambda *given: put.append(given)  # type: ignore[method-assign]
+    lengths.put(current)
+    assert [values[0].item() for _, _, values in put] == [0.0] * len(put)  # rows
+    lengths.given([torch.rand(40, 16)], True, True)
+    lengths.given([torch.rand(40, 16)], False, False)
+    lengths.put(current)
+
+
+def judged(pieces: tuple[int, ...] = (), config: dict[str, Any] | None = None, **changed: float) -> list[Finding]:
+    here = np.arange(20, 100, 20)
+    ours, theirs = (320.0, 16.0, 0.4, 0.05, 0.0), (80.0, 25.0, 0.04, 0.05, 0.4)
+    figures = dict(zip(FIGURES, (*ours, *theirs), strict=True)) | changed
+    curves = {f"model/{name}": (here, value + 0.0 * here) for name, value in figures.items()}
+    curves["train/loss"] = np.arange(100), np.ones(100)
+    return found([TextsCut()], curves, pieces, config=config or {})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 100, 7))])
+def test_texts_that_are_cut_on_one_side_are_a_warning(pieces: tuple[int, ...]) -> None:
+    assert [(one.step, one.severity) for one in judged(pieces)] == [(0, "warning")]
+    other = {
+        name.replace("eval_", "") if "eval_" in name else f"eval_{name}": value
+        for name, value in zip(FIGURES, (320.0, 16.0, 0.4, 0.05, 0.0, 300.0, 25.0, 0.04, 0.05, 0.4), strict=True)
+    }
+    assert [(one.step, one.severity) for one in judged(pieces, **other)] == [(20, "warning")]
+    assert not judged(pieces, text_full=0.1) and not judged(pieces, text_beside=0.3)
+    assert not judged(pieces, eval_text_longer=0.05) and not judged(pieces, eval_text_rows=16.0)
+    assert not judged(pieces, text_rows=200.0) and not judged(pieces, config={"curriculum": True})
+    assert not judged(pieces, config={"eval_domain": "law"})
+    for said in (15, 18):
+        assert [one.severity for one in judged(pieces, config={"max_length": said})] == ["info"]
+    assert [one.severity for one in judged(pieces, config={"max_length": 32, "batch": 16})] == ["warning"]

@@ -20,7 +20,7 @@ MODULES = (
     "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
     "data.leaks", "data.missing", "data.cut",
     "data.pictures", "data.prepared", "data.sides", "data.overlaps", "data.trained_rows",
-    "run.resume", "rl.rl", "rl.values",
+    "run.resume", "rl.rl", "rl.values", "rl.scaled",
     "rl.reference", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin", "optimizer.early",
     "optimizer.optimizer", "activations.adapters", "activations.weights", "activations.activations",
     "activations.forward",

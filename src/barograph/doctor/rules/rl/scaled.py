@@ -1,0 +1,101 @@
+"""Margins of a preference that are of another size in evaluations, though as many pairs are in order.
+
+In:   what is logged of both sides, by the same words.
+Out:  findings of `MarginsScaled`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.core.roles import RECORDED
+from barograph.doctor.kernel.cursor import known, usual
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+_MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|leads?|ahead|delta|diff(?:erence)?)(?:[/._-]mean)?")
+_FIGURES = ("preference_averaged", "preference_compared", "judged_shift")  # one of these is of preferences alone
+_ROWS = 16
+
+
+class MarginsScaled(WatchRule):
+    """Evaluations of a preference have margins of another size than the training, and as many pairs are in order.
+
+    A margin is logged for both sides, by the same words (`pref/margin` and `check/margin`), and so is a share of seven
+    tenths or more, as that of the pairs whose chosen answer is ahead, which is the same in both, to 0.06. In three
+    evaluations in a row the training's margin is four times the evaluation's or more, or a quarter of it or less, each
+    time as many times to a half: log probabilities are added up over the tokens of answers on one side, and averaged on
+    the other. Pairs that are known by heart have larger margins, and more of them are in order.
+
+    What to do: one function for the log probabilities of both sides.
+    """
+
+    name, family, kind, severity = "margins_scaled", "rl", "eval", "warning"
+    proves = "evaluation"
+    needs = ("|".join(f"=model/{name}" for name in _FIGURES), "loss", "eval_loss")
+    least = 3
+    about = "Margins of a preference are of another size in evaluations, though as many pairs are in order."
+    thresholds: ClassVar = {
+        "times": (4.0, "the other side's margin; ours"),
+        "same": (1.5, "times, that this number may vary; ours"),
+        "share": (0.7, "of pairs in order, at least; ours"),
+        "near": (0.06, "of pairs, that both sides may differ by; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("wrong reduction: log probabilities of answers are added up on one side, and averaged on the other",)
+    remedies = ("compute the log probabilities of answers with one function in the training and in evaluations",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def begin(self) -> None:
+        self._times: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        before = (place[0] - 1, *place[1:])  # of rows whose step is over
+        pairs = _of_both(history) if any(watched(history, name, place) >= 0 for name in _FIGURES) else []
+        both: dict[bool, list[tuple[float, float]]] = {True: [], False: []}  # by whether it is a margin
+        for word, ours, theirs in pairs:
+            numbers = usual(ours, *before, _ROWS), known(theirs, *place)
+            both[_MARGIN.fullmatch(word) is not None].append(numbers)
+        sizes, least, near = both[True], self.at["share"], self.at["near"]
+        alike = any(least <= min(one) and max(one) <= 1 and abs(one[0] - one[1]) <= near for one in both[False])
+        times = next((mine / other for mine, other in sizes if mine > 0 and other > 0), 0.0)
+        far = alike and times > 0 and max(times, 1 / times) >= self.at["times"]
+        self._times = [*self._times, times] if far else []
+        steady = far and max(self._times) <= self.at["same"] * min(self._times)
+        if self.lasts(steady, place, self.at["evaluations"]):
+            mine, other = next(one for one in sizes if min(one) > 0)
+            yield self.finding(
+                self._row[0][0], f"The margin is {mine:.3g} in the training and {other:.3g} in the evaluation, "
+                f"{max(times, 1 / times):.2g} times apart, where as many pairs are in order.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"training": rounded(mine), "evaluation": rounded(other)},
+            )  # fmt: skip
+
+
+def _of_both(history: RunHistory) -> list[tuple[str, Channel, Channel]]:
+    """Words that both sides log beside their losses, as `margin` of `pref/margin` and `check/margin` where `pref/loss`
+    and `check/loss` are the losses, with the series of both."""
+    loss, evaluation = history.role("loss"), history.role("eval_loss")
+    if loss is None or evaluation is None:
+        return []
+    ends = zip(reversed(loss.name), reversed(evaluation.name), strict=False)
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
+    ours, theirs = (one.name[: len(one.name) - common] for one in (loss, evaluation))
+    found = []
+    for name in sorted(history.channels):
+        word = name[len(theirs) :]
+        mine = history.channel(ours + word)
+        if name.startswith(theirs) and not name.startswith(RECORDED) and name != ours + word and mine is not None:
+            found.append((word, mine, history.channels[name]))
+    return [one for one in found if one[1] is not loss]
+
+
+RULES = (MarginsScaled,)

@@ -9,7 +9,7 @@ import pytest
 from rule_curves import found
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.rl.scaled import MarginsScaled
+from barograph.doctor.rules.rl.scaled import MarginsOffset, MarginsScaled
 
 STEP, HERE = np.arange(200), np.arange(29, 200, 30)
 NAMES = {
@@ -50,3 +50,25 @@ def test_pairs_that_are_known_by_heart_and_other_losses_say_nothing(pieces: tupl
     assert not judged(pieces, right=0.6, other=0.6)
     assert not judged(pieces, np.linspace(4, 24, len(HERE)))  # further and further apart
     assert not judged(pieces, figure="loss_pairs")  # no preference
+
+
+def offset(
+    pieces: tuple[int, ...] = (), by: Any = 0.7, grown: float = 0.3, figure: str = "judged_shift"
+) -> list[Finding]:
+    ours = grown * STEP / (STEP + 100.0) * (STEP / 100) ** 2
+    columns = {
+        "dpo/loss": (STEP, 0.7 - 0.001 * STEP), "valid/loss": (HERE, 0.6 - 0.0005 * HERE),
+        "dpo/margin": (STEP, ours), "valid/margin": (HERE, ours[HERE] + by),
+        f"model/{figure}": (np.array([0, 7]), np.array([0.0, 0.0])),
+    }  # fmt: skip
+    return found([MarginsOffset()], columns, pieces)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7))])
+def test_a_margin_of_evaluations_beside_the_trainings_is_a_warning(pieces: tuple[int, ...]) -> None:
+    for by in (0.7, -0.7):
+        assert [(one.severity, one.step) for one in offset(pieces, by)] == [("warning", 29)]
+    assert not offset(pieces, 0.05) and not offset(pieces, 0.0)
+    assert not offset(pieces, np.linspace(0.1, 2.0, len(HERE)))  # it grows further and further
+    assert not offset(pieces, 0.7, 20.0)  # as large as the training's
+    assert not offset(pieces, figure="loss_pairs")

@@ -1,11 +1,12 @@
-"""Margins of a preference that are of another size in evaluations, though as many pairs are in order.
+"""Margins of a preference that are of another size in evaluations, or begin elsewhere.
 
 In:   what is logged of both sides, by the same words.
-Out:  findings of `MarginsScaled`.
+Out:  findings of `MarginsScaled`, `MarginsOffset`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import takewhile
@@ -98,4 +99,57 @@ def _of_both(history: RunHistory) -> list[tuple[str, Channel, Channel]]:
     return [one for one in found if one[1] is not loss]
 
 
-RULES = (MarginsScaled,)
+class MarginsOffset(WatchRule):
+    """The margin of evaluations lies beside that of the training by a fixed number, from the first of them on.
+
+    A margin is logged for both sides, by the same words. In the first evaluation it is five times the training's in
+    size, or more, and a tenth at least, and in three in a row the two are as far apart, to a half: what the reference
+    says of both answers is subtracted on one side alone, or another reference's is. With the training it grows as it
+    should, so a curve alone doesn't show it.
+
+    What to do: one function for the margins of both sides, which subtracts the reference's log probabilities.
+    """
+
+    name, family, kind, severity = "margins_offset", "rl", "eval", "warning"
+    proves = "evaluation"
+    needs = MarginsScaled.needs
+    least = 3
+    about = "The margin of evaluations lies beside that of the training by a fixed number."
+    thresholds: ClassVar = {
+        "times": (5.0, "the training's margin, in size, the first evaluation's; ours"),
+        "margin": (0.1, "of the first evaluation, in size, and what lies between both; ours"),
+        "same": (0.5, "of what lies between both, that it may vary by; ours"),
+        "evaluations": (3.0, "in a row, from the first on; ours"),
+    }
+    causes = (
+        "reference missing: in evaluations margins are the policy's alone, or another reference's are subtracted",
+    )
+    remedies = ("compute margins with one function in the training and in evaluations, with the reference subtracted",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("eval_loss")
+
+    def begin(self) -> None:
+        self._apart: list[float] | None = []  # of evaluations from the first on; None where it is not so
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self._apart is None or not any(watched(history, name, place) >= 0 for name in _FIGURES):
+            return
+        before = (place[0] - 1, *place[1:])
+        margins = [one for one in _of_both(history) if _MARGIN.fullmatch(one[0])]
+        sizes = [(usual(ours, *before, _ROWS), known(theirs, *place)) for _, ours, theirs in margins]
+        mine, other = next((one for one in sizes if math.isfinite(sum(one))), (math.nan, math.nan))
+        first = self._apart or (abs(other) >= self.at["times"] * abs(mine) and abs(other) >= self.at["margin"])
+        apart = [*self._apart, other - mine]
+        least, most = min(apart), max(apart)
+        steady = abs(least + most) / 2 >= self.at["margin"] and most - least <= self.at["same"] * abs(least + most) / 2
+        self._apart = apart if first and steady else None
+        if self.lasts(self._apart is not None, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"The margin is {mine:.3g} in the training and {other:.3g} in the evaluation, and both"
+                f" have been about {abs(other - mine):.2g} apart since the first evaluation.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"training": rounded(mine), "evaluation": rounded(other)},
+            )  # fmt: skip
+
+
+RULES = (MarginsScaled, MarginsOffset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from rule_curves import columns, found
 
@@ -19,6 +20,17 @@ def test_repeated_batches_are_counted_from_the_first() -> None:
     (finding,) = look("data/repeats", repeats)
     assert (finding.kind, finding.severity, finding.step, finding.last_step) == ("repeated_data", "warning", 200, 229)
     assert finding.evidence["batches"] == 30 and finding.causes[0].startswith("data exhausted")
+
+
+@pytest.mark.parametrize(("pieces"), [(), tuple(range(0, 100, 9))])
+@pytest.mark.parametrize(("back", "cause"), [(1, "seed set in each step"), (40, "data exhausted")])
+def test_one_batch_again_and_again_has_another_cause_than_a_loader_that_ended(
+    back: int, cause: str, pieces: tuple[int, ...]
+) -> None:
+    step = np.arange(1, 100)
+    some = {"data/repeats": (step, np.ones(99)), "data/repeat_of": (step, step - back)}
+    (finding,) = found([rule() for rule in RULES], some, pieces)
+    assert finding.causes[0].startswith(cause) and finding.severity == "warning"
 
 
 def test_one_repeated_batch_is_an_info_finding_and_none_is_nothing() -> None:

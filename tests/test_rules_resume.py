@@ -234,18 +234,19 @@ def test_a_period_that_begins_with_the_launch_is_no_schedule_anew(counts: int, t
     assert [one.step for one in some.values()] == [50] * told
 
 
+@pytest.mark.parametrize("figure", ["preference_averaged", "preference_compared", "judged_shift"])
 @pytest.mark.parametrize(("norm", "first", "cause"), [
     (10.31, 0.6931, "reference is the policy"),
     (10.0, 0.6931, "bad initialisation"),  # the policy's weights are those of the beginning, too
     (10.31, 0.72, "bad initialisation"),  # no margin of 0
 ])  # fmt: skip
 def test_margins_that_begin_at_0_behind_a_resume_are_of_a_reference_that_was_reset(
-    norm: float, first: float, cause: str
+    norm: float, first: float, cause: str, figure: str
 ) -> None:
     loss = 0.6931 * np.exp(-(np.arange(600) % 300) / 90)
     loss[0], loss[300] = 0.6931, first
     norms = np.r_[np.linspace(10, 10.3, 300), np.linspace(norm, norm + 0.1, 300)]
-    more = {"model__param_norm": norms, "model__preference_averaged": np.zeros(600)}
+    more = {"model__param_norm": norms, f"model__{figure}": np.zeros(600)}
     finding = next(one for one in look(loss, **more) if one.rule == "resume_discontinuity")
     assert finding.causes[0].startswith(cause)
     plain = next(one for one in look(loss) if one.rule == "resume_discontinuity")

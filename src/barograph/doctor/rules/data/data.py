@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy
 
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
+from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
@@ -48,7 +49,7 @@ class RepeatedBatches(SeriesRule):
 
     def reset(self) -> None:
         self._told: Finding | None = None
-        self._count = self._row = self._quiet = 0
+        self._count = self._row = self._quiet = self._same = 0
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         for at in numpy.flatnonzero((rows.value > 0) & numpy.isfinite(rows.value)).tolist():
@@ -71,11 +72,15 @@ class RepeatedBatches(SeriesRule):
                 f"{self._count} batch{'es' if self._count > 1 else ''} from step {told.step} on had been seen before"
             )
             told.evidence = {"batches": self._count, "in_a_row": self._streak}
+            place = (step, int(rows.time[at]), int(rows.segment[at]))
+            self._same = self._same + 1 if known(history.channel("data/repeat_of"), *place) == step - 1 else 0
             causes = [
                 "data replayed: the loader restarted",
                 "data exhausted: the loader restarted without a new epoch number",
             ]
             told.causes = causes[::-1] if exhausted else causes
+            if self._same >= self.at["records"]:  # one batch, again and again
+                told.causes = [examples.SEEDED, *told.causes]
             told.remedies = [
                 f"Look at the loader and its file list at step {told.step}; pass the epoch if a new one began."
             ]

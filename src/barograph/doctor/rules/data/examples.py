@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
-_SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for each"
+SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for each"
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
@@ -247,7 +247,7 @@ class RepeatedExamples(WatchRule):
                 ),
                 found=place[0], segment=place[2], confidence=_PROOF if sized else 0.5,
                 severity="warning" if sized else "info", evidence={"examples": rows, "certain": True},
-                causes=["data exhausted: the same batch in each step" + ("" if sized else _ALL), *[_SEEDED] * sized],
+                causes=["data exhausted: the same batch in each step" + ("" if sized else _ALL), *[SEEDED] * sized],
                 remedies=list(self.remedies) if sized else [f"Unless these are all examples: {self.remedies[0]}"],
             )  # fmt: skip
             yield again(self._told)

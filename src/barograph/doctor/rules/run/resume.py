@@ -259,6 +259,7 @@ class ResumeDiscontinuity(Borders):
         return bool(last > 0 and len(now) and (abs(now / last - 1) < self.at["rate"]).all())
 
 
+_OF_PREFERENCES = ("preference_averaged", "preference_compared", "judged_shift")
 _OLD = "old weights loaded: the checkpoint is of an earlier step than the run goes on at"
 
 
@@ -266,7 +267,8 @@ def _of_reference(history: RunHistory, border: Border) -> bool:
     """Whether margins of preferences begin at 0 once more, as the run began, though the policy went on: the graph has
     a reference, and the size of the trained weights is by far nearer to that before the resume than to the first."""
     loss, norms = history.role("loss"), history.channel("model/param_norm")
-    if history.channel("model/preference_averaged") is None or loss is None or norms is None:
+    compared = any(history.channel(f"model/{name}") is not None for name in _OF_PREFERENCES)
+    if not compared or loss is None or norms is None:
         return False
     if not all(abs(one - math.log(2)) < _MARGIN for one in (loss.first, math.exp(border.new[0]))):
         return False

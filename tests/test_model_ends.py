@@ -257,6 +257,35 @@ def test_tags_laid_beside_pieces_of_words_are_found_after_three_looks(
     assert [one.step for one in findings([TagsElsewhere()], columns).values()] == ([1] if says else [])
 
 
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize(("first", "told"), [(0, 1.0), (1, 0.0)])
+def test_tags_from_the_mark_on_leave_the_last_word_without_one(closed: bool, first: int, told: float) -> None:
+    """A mark (90), words, an end (91) or none, padding (0); tags for each word."""
+    dice = torch.Generator().manual_seed(2)
+    tokens, alive = torch.zeros(12, 14).long(), torch.zeros(12, 14).bool()
+    for at, row in enumerate(tokens):
+        words = torch.randint(1, 60, (4 + at % 6,), generator=dice).tolist()
+        whole = [90, *words, *([91] if closed else [])]
+        row[: len(whole)] = torch.tensor(whole)
+        alive[at, first : first + len(words)] = True
+    assert float(texts.of_ends(tokens, alive)[texts.ENDS.index("mark_told")]) == told
+    tokens[:, 0] = torch.arange(12) + 1  # no mark
+    assert float(texts.of_ends(tokens, alive)[texts.ENDS.index("mark_told")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "shift", "following", "says"),
+    [(1.0, -1, 0.5, True), (0.0, -1, 0.5, False), (1.0, 1, 0.5, False), (1.0, -1, 0.0, False)],
+)
+def test_tags_one_place_early_are_found_where_the_model_reads_on(
+    told: float, shift: int, following: float, says: bool
+) -> None:
+    figures = {"target_shift": shift, "mark_told": told, "next_reached": following}
+    columns = {f"model/{name}": (LOOKS, np.full(5, value, float)) for name, value in figures.items()}
+    found = list(findings([TagsElsewhere()], columns).values())
+    assert [one.causes[0][:14] for one in found] == ["labels shifted"] * says
+
+
 def asked(late: int, language: bool = False, lengths: tuple[int, ...] = (3, 4, 5, 6), first: int = 0) -> float:
     """What is said of sixteen rows: a prompt, its end (30), an answer, padding. late: places behind it."""
     dice = torch.Generator().manual_seed(3)

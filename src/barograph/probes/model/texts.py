@@ -39,7 +39,7 @@ PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
-        "padding_token", "answer_late", "answer_from", "answer_after", "answer_first")  # fmt: skip
+        "padding_token", "mark_told", "answer_late", "answer_from", "answer_after", "answer_first")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
            "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -326,7 +326,9 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words. `padding_token`: what the longest padding is made of. `answer_late`, `answer_from`, `answer_after` and
+    words. `padding_token`: what the longest padding is made of. `mark_told`: whether all rows begin with one token, which
+    stands nowhere else and has a target, while their last token, in front of one that ends all of them if there is one,
+    has none, and all between have. `answer_late`, `answer_from`, `answer_after` and
     `answer_first`: see `prompts`.
     """
     import torch
@@ -368,6 +370,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(sure, (dead.sum() == 0).to(wide), math.nan),
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
         torch.where(sure, filler.to(wide), math.nan),
+        torch.where(sure, _mark_told(tokens, alive, filler).to(wide), math.nan),
         answer_late(tokens, alive).to(wide),
         *(one.to(wide) for one in answer_begins(tokens, alive)),
     )
@@ -403,6 +406,20 @@ def _apart(tokens: Tensor, ends: Tensor, last: Tensor) -> Tensor:
     seen = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
     places = torch.where(before, tokens.long() % _TOKENS_APART, _TOKENS_APART)
     return ~seen.index_fill(0, places.reshape(-1), True)[ends.long() % _TOKENS_APART]
+
+
+def _mark_told(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:
+    """`mark_told` of texts whose padding is this token."""
+    text = ~(tokens == filler).flip(1).long().cumprod(1).flip(1).bool()
+    count, first = text.sum(1), tokens[0, 0]
+    ends = tokens.gather(1, (count - 1).clamp_min(0)[:, None])[:, 0]
+    begin = (tokens[:, 0] == first).all() & ~(tokens[:, 1:] == first).any()
+    closed = (ends == ends[0]).all() & (((tokens == ends[0]) & text).sum() == len(tokens))
+    last = count - 1 - closed.long()  # the last token of the text itself
+    told = alive.sum(1) == last
+    gaps = (alive[:, 1:] & ~alive[:, :-1]).any()
+    varied = (tokens[1:, 1] != tokens[:-1, 1]).any() & (last >= 2).all()
+    return begin & alive[:, 0].all() & told.all() & ~gaps & varied & (len(tokens) >= _ENDS)
 
 
 def _tail_untold(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
@@ -312,12 +312,16 @@ class TagsElsewhere(WatchRule):
     So it is where the tags of the words are laid beside pieces of words, one after another: behind the first word of
     two pieces each tag stands beside another word. Tags beside their words have gaps, or go on to the text's end.
 
+    Or all rows begin with a mark, which has a target, and their last word has none (`model/mark_told`), while places
+    read later ones: each tag is one place early, for the tokenizer puts a mark in front that the list of tags has not.
+    A model that reads from left to right says what comes next, in whatever vocabulary.
+
     What to do: repeat a word's tag, or give pieces behind the first one -100, by the tokenizer's `word_ids()`.
     """
 
     name, family, kind, severity = "tags_elsewhere", "data", "data", "warning"
     series = "model/tail_untold"
-    needs = ("=model/tail_untold", "=model/target_shift")
+    needs = ("=model/tail_untold|=model/mark_told", "=model/target_shift")
     least = 3
     about = "The tags of a text stop before the text does."
     thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
@@ -325,6 +329,24 @@ class TagsElsewhere(WatchRule):
     remedies = (
         "align tags by `word_ids()`: a word's tag at its first piece, -100 at the others and at special tokens",
     )
+
+    def reset(self) -> None:
+        super().reset()
+        self._marks: list[Place] = []
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/mark_told"), self._of_marks)]
+
+    def _of_marks(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        early = value == 1 and watched(history, "target_shift", place) == -1
+        self._marks = [*(one for one in self._marks if one[2] == place[2]), place] if early else []
+        reads_on = watched(history, "next_reached", place) > 0
+        if len(self._marks) >= self.at["looks"] and reads_on and self.first(place[2]):
+            yield self.finding(
+                self._marks[0][0], "All rows begin with one token, which has a target, and the last one of their text "
+                "has none: each tag stands one place early.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True}, causes=[_EARLY, *self.causes],
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value > 0 and watched(history, "target_shift", place) == -1
@@ -337,6 +359,7 @@ class TagsElsewhere(WatchRule):
             )  # fmt: skip
 
 
+_EARLY = "labels shifted: tags are one place early, as of a list without the mark that texts begin with"
 _NOT_PROMPTS = ("train_on_prompts", "train_on_prompt", "train_on_inputs", "train_on_input", "loss_on_prompt",
                 "loss_on_prompts")  # fmt: skip
 _ANSWERS = ("completion_only_loss", "assistant_only_loss", "completion_only", "answers_only", "train_on_responses_only",

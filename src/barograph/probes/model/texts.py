@@ -326,10 +326,10 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
     some rows have two tokens or more behind their last target, of different number and none with more than targets:
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
-    words. `padding_token`: what the longest padding is made of. `mark_told`: whether all rows begin with one token, which
-    stands nowhere else and has a target, while their last token, in front of one that ends all of them if there is one,
-    has none, and all between have. `answer_late`, `answer_from`, `answer_after` and
-    `answer_first`: see `prompts`.
+    words. `padding_token`: what the longest padding is made of. `mark_told`: whether all rows begin with one token,
+    which stands nowhere else and has a target, while their last token, in front of one that ends all of them if there
+    is one, has none, and all between have. `answer_late`, `answer_from`, `answer_after` and `answer_first`: see
+    `prompts`.
     """
     import torch
 

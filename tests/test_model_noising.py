@@ -94,6 +94,21 @@ def test_times_that_are_drawn_have_a_mark(tmp_path: Path, how: str) -> None:
     assert (different > 4) if how == "drawn" else different == (how == "seeded")
 
 
+@pytest.mark.parametrize("flow", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_noise_that_is_the_same_in_each_step_has_one_mark(tmp_path: Path, again: bool, flow: bool) -> None:
+    model, once = Denoiser(), torch.randn(ROWS, 16, generator=torch.Generator().manual_seed(1))
+
+    def loss_of(step: int) -> Tensor:
+        t, examples = torch.rand(ROWS), torch.rand(ROWS, 16).round()
+        noise = once if again else torch.randn(ROWS, 16)
+        noisy = (1 - t[:, None]) * examples + t[:, None] * noise
+        return functional.mse_loss(model(noisy, t), noise - examples if flow else noise)
+
+    marks = series(tmp_path, model, loss_of)("noise_mark")
+    assert len(marks) > 4 and (len(set(marks.tolist())) == 1) == again
+
+
 def test_targets_that_are_no_noise_are_told_from_noise(tmp_path: Path) -> None:
     model = Denoiser()
 

@@ -353,6 +353,23 @@ def test_times_that_are_the_same_in_each_step_are_told(marks: np.ndarray, again:
     assert not told or found["times_again"].step == (30 if marks[0] == 0.1 else 0)
 
 
+@pytest.mark.parametrize("rows", [1, 7, ROWS])
+@pytest.mark.parametrize(
+    ("marks", "again", "told"),
+    [
+        (4097.0 + 0 * LOOKS, 0.1, True),
+        (4097.0 + 0 * LOOKS, 0.6, False),
+        (4097.0 + LOOKS, 0.1, False),
+        (np.where(np.arange(len(LOOKS)) % 8 == 7, np.nan, 4097.0), 0.1, False),
+    ],
+)
+def test_noise_that_is_the_same_in_each_step_is_told(marks: np.ndarray, again: float, told: bool, rows: int) -> None:
+    columns = {"model/noise_mark": (LOOKS, marks * 1.0), "model/rows_again": (LOOKS, np.full(len(LOOKS), again))}
+    found = warned({"loss": every(FALLS)} | columns, rows)
+    assert ("times_again" in found) is told
+    assert not told or found["times_again"].causes[0].startswith("noise drawn once")
+
+
 def test_times_of_examples_that_nobody_followed_are_told_by_eight_looks() -> None:
     for looks, told in ((7, False), (8, True)):
         marks = {"model/time_mark": (LOOKS[:looks], np.full(looks, 0.42))}

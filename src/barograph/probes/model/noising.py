@@ -29,7 +29,8 @@ _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snr
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
 FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike",
            "time_of_rows", "time_of_columns", "end_noise_mean", "end_noise_std", "end_other_mean",
-           "end_noise_alike")  # fmt: skip
+           "end_noise_alike", "noise_mark")  # fmt: skip
+_BITS = 20  # of a batch's noise, the first numbers, whose signs tell it from another
 
 
 class TimeArgument:
@@ -115,7 +116,8 @@ def figures(
     quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
     between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be; of a batch with as many
     rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times: of
-    pictures the columns, or what else there are as many of, whichever is farther in that order; and see `_ends`."""
+    pictures the columns, or what else there are as many of, whichever is farther in that order; see `_ends`; and a
+    number that is the same for two batches that begin with the same noise, NaN where it is not known."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -149,8 +151,17 @@ def figures(
             found = torch.stack([_order(_factors(given.T, target.T, at, shape[0]), time) for at in columns])
             result[7] = found[found.abs().nan_to_num().argmax()]
     timed = time is not None and len(time) == len(given) >= _ROWS_OF_TIME
-    ends = _ends(given, time.to(given.device), target) if timed and time is not None else nothing.expand(4)
-    return torch.cat([torch.stack(result), ends])
+    ends = _ends(given, time.to(given.device), target) if timed and time is not None else nothing.expand(5)
+    mark = torch.where(normal, _mark(target), ends[4])
+    return torch.cat([torch.stack(result), ends[:4], mark[None]])
+
+
+def _mark(noise: Tensor) -> Tensor:
+    """The signs of the first numbers, as a whole number: single precision hardly changes one."""
+    import torch
+
+    bits = (noise.flatten()[:_BITS] > 0).to(noise.dtype)
+    return (bits * 2.0 ** torch.arange(_BITS, device=noise.device, dtype=noise.dtype)).sum()
 
 
 def _columns(shape: tuple[int, ...], looked: int) -> list[Tensor]:
@@ -179,19 +190,19 @@ def _factors(given: Tensor, target: Tensor, at: Tensor | None = None, places: in
 
 def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
     """Where inputs lie on straight lines from noise to examples, or back, and targets are the way along them: mean and
-    deviation of the noise, the mean of the examples, and 1 where all rows have the same noise. NaN where neither end
-    is noise, or both are."""
+    deviation of the noise, the mean of the examples, 1 where all rows have the same noise, and its `_mark`. NaN where
+    neither end is noise, or both are."""
     import torch
 
     share = time.float()[:, None]
     within = (share.amin() >= 0) & (share.amax() <= 1) & (share.amax() > share.amin())
-    found = torch.full((4,), torch.nan, device=given.device)
+    found = torch.full((5,), torch.nan, device=given.device)
     for way in (target, -target):
         both = given - share * way, given + (1 - share) * way
         for end, other in (both, both[::-1]):
             alike = (end - end[:1]).abs().amax() < 1e-3
             fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~_is_normal(other) & within
-            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float()])
+            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end)])
             found = torch.where(fits & found[0].isnan(), said, found)
     return found
 

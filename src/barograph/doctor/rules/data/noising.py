@@ -16,7 +16,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.regression import input_scale
 
 if TYPE_CHECKING:
@@ -359,15 +359,18 @@ class TimesAgain(WatchRule):
     the rows that the model is given came before: they are others, with the same times. What else is drawn in a step, as
     noise, is then the same, too, so that the model sees each example with few of its noises, and learns these.
 
+    Or the noise with which a batch begins is the same in eight looks in a row (`model/noise_mark`), whatever the times
+    are.
+
     What to do: seed the generator once, ahead of the loop.
     """
 
     name, family, kind, severity = "times_again", "data", "data", "warning"
     proves = "training"
     series = "model/time_mark"
-    needs = ("=model/time_mark",)
+    needs = ("=model/time_mark|=model/noise_mark",)
     least = 8
-    about = "The times that a model is given are the same in each step, row by row."
+    about = "The times that a model is given, or the noise, are the same in each step, row by row."
     thresholds: ClassVar = {
         "looks": (8.0, "in a row; ours"),
         "again": (0.5, "of the rows, that came before; ours"),
@@ -381,8 +384,26 @@ class TimesAgain(WatchRule):
         "draw times and noise in each step",
     )
 
+    def reset(self) -> None:
+        super().reset()
+        self._noises: list[tuple[float, Place]] = []  # in a row, the same
+
     def begin(self) -> None:
         self._mark = math.nan
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/noise_mark"), self._of_noise)]
+
+    def _of_noise(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        known = self._noises and self._noises[-1][0] == value and self._noises[-1][1][2] == place[2]
+        self._noises = [*(self._noises if known else []), (value, place)] if math.isfinite(value) else []
+        others = not watched(history, "rows_again", place) > self.at["again"]
+        if others and len(self._noises) >= self.at["looks"] and self.first(place[2]):
+            yield self.finding(
+                self._noises[0][1][0], f"The noise with which a batch begins is the same in {len(self._noises)} looks, "
+                "and the rows are others.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"looks": len(self._noises), "standing": True}, causes=self.causes[::-1],
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         same, self._mark = value == self._mark or not self._row, value

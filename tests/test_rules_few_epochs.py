@@ -159,3 +159,31 @@ def test_an_accuracy_that_is_lost_while_the_trainings_is_whole_is_learnt_by_hear
         for at, right in enumerate(evaluated)
     )
     assert ("learnt_by_heart" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "evaluated", "rows", "says"),
+    [
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.0607", "", 5, True),
+        ("-4.4077 - acc: 0.3267", "-4.4410 - acc: 0.3268", " - val_loss: -4.3856 - val_acc: 0.3299", 4, True),
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.0607", "", 4, False),  # without evaluations
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.{n}", "", 6, False),  # the accuracy moves
+        ("0.7210 - acc: 0.8150", "0.7210 - acc: 0.8150", " - val_loss: 0.8033 - val_acc: 0.8011", 6, False),  # fitted
+        ("2.1000 - acc: 0.1130", "1.9170 - acc: 0.3120", " - val_loss: 1.9010 - val_acc: 0.3020", 6, False),  # learnt
+        ("1.9 - acc: 0.31", "1.9 - acc: 0.31", " - val_loss: 1.9 - val_acc: 0.30", 6, False),  # few digits
+    ],
+)
+def test_epochs_in_which_nothing_changes_at_all(
+    tmp_path: Path, first: str, later: str, evaluated: str, rows: int, says: bool
+) -> None:
+    text = "".join(f"Epoch {at}/9 - loss: {later if at else first}{evaluated}\n" for at in range(rows))
+    for at in range(rows):
+        text = text.replace("{n}", f"061{at}", 1)
+    found = warned(tmp_path, text)
+    assert ("nothing changes, to the last digit" in found.get("not_learning", "")) == says
+
+
+@pytest.mark.parametrize(("accuracy", "says"), [("0.18052256", True), ("0.81052256", False), ("0.18", False)])
+def test_an_accuracy_of_evaluations_alone_that_never_changes(tmp_path: Path, accuracy: str, says: bool) -> None:
+    text = "".join(f"iter: {190 + at}, test accuracy: {accuracy}, test loss: {0.4 - at / 200}\n" for at in range(12))
+    assert ("evaluations_still" in warned(tmp_path, text)) == says

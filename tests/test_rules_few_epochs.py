@@ -187,3 +187,33 @@ def test_epochs_in_which_nothing_changes_at_all(
 def test_an_accuracy_of_evaluations_alone_that_never_changes(tmp_path: Path, accuracy: str, says: bool) -> None:
     text = "".join(f"iter: {190 + at}, test accuracy: {accuracy}, test loss: {0.4 - at / 200}\n" for at in range(12))
     assert ("evaluations_still" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "accuracy", "says"),
+    [
+        (87.3365, 7.61, "0.0005", True), (7.9, 7.61, "0.0005", False), (87.3365, 7.2, "0.0005", False),
+        (87.3365, 7.61, "0.000{n}", False),
+    ],
+)  # fmt: skip
+def test_a_loss_that_drops_to_that_of_a_guess_and_rests_there(
+    tmp_path: Path, first: float, later: float, accuracy: str, says: bool
+) -> None:
+    text = "".join(
+        f"iteration {1000 * at} loss: {later + 0.01 * (at % 2) if at else first:.4f} lr: 0.001\n"
+        + (f"iteration {1000 * at} test accuracy: {accuracy}\n".replace("{n}", str(4 + at)) if at in (0, 4) else "")
+        for at in range(5)
+    )
+    assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(("evaluated", "says"), [((3.75, 3.89), True), ((3.75, 3.70), False), ((1.9, 1.95), False)])
+def test_two_evaluations_far_above_the_training(tmp_path: Path, evaluated: tuple[float, float], says: bool) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"iter {at}: loss {1.1 - at / 40:.4f}, time 700ms\n"
+        + (f"step {at}: train loss {1.1 - at / 40:.4f}, val loss {evaluated[at > 10]}\n" if at in (9, 19) else "")
+        for at in range(20)
+    ))  # fmt: skip
+    findings = diagnose(barograph.read(path)[0])["findings"]
+    assert ("evaluation_gap" in {one["rule"] for one in findings}) == says

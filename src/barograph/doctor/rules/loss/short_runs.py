@@ -37,6 +37,7 @@ _MANY, _AREAS, _MIDDLE = (
     0.05,
     0.505,
 )  # evaluations; how far their areas may be from it; their median in the later half
+_DROPPED, _SPAN, _RARE, _ABOUT = 4, 1000, 0.1, 0.02  # rows; steps; an accuracy; of its −ln, what a loss may be off
 _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far they may be from each other
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
@@ -156,6 +157,17 @@ def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
         return 0
     losses = numpy.concatenate([value, evaluation])
     return count if abs(losses / math.log(count) - 1).max() < _BOTH else 0
+
+
+def drops_to_a_guess(value: NDArray[Any], correct: NDArray[Any], steps: int) -> int:
+    """Among how many classes losses [n] are a guess from the second row on, three of them at least in a thousand steps,
+    where the first is half as high again or more, and the evaluations' accuracy is the same each time, to the last
+    digit, 1 over about that number; 0 where they are not."""
+    if len(value) < _DROPPED or len(correct) < 2 or steps < _SPAN or not 0 < correct[0] < _RARE:
+        return 0
+    expected, later = -math.log(float(correct[0])), value[1:]
+    near = abs(later / expected - 1).max() < _ABOUT and numpy.ptp(later) < _RESTS * expected
+    return round(1 / float(correct[0])) if near and (correct == correct[0]).all() and value[0] > 1.5 * expected else 0
 
 
 def explodes(value: NDArray[Any]) -> tuple[int, float] | None:

@@ -159,3 +159,61 @@ def test_an_accuracy_that_is_lost_while_the_trainings_is_whole_is_learnt_by_hear
         for at, right in enumerate(evaluated)
     )
     assert ("learnt_by_heart" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "evaluated", "rows", "says"),
+    [
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.0607", "", 5, True),
+        ("-4.4077 - acc: 0.3267", "-4.4410 - acc: 0.3268", " - val_loss: -4.3856 - val_acc: 0.3299", 4, True),
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.0607", "", 4, False),  # without evaluations
+        ("5.9150 - acc: 0.0607", "5.9150 - acc: 0.{n}", "", 6, False),  # the accuracy moves
+        ("0.7210 - acc: 0.8150", "0.7210 - acc: 0.8150", " - val_loss: 0.8033 - val_acc: 0.8011", 6, False),  # fitted
+        ("2.1000 - acc: 0.1130", "1.9170 - acc: 0.3120", " - val_loss: 1.9010 - val_acc: 0.3020", 6, False),  # learnt
+        ("1.9 - acc: 0.31", "1.9 - acc: 0.31", " - val_loss: 1.9 - val_acc: 0.30", 6, False),  # few digits
+    ],
+)
+def test_epochs_in_which_nothing_changes_at_all(
+    tmp_path: Path, first: str, later: str, evaluated: str, rows: int, says: bool
+) -> None:
+    text = "".join(f"Epoch {at}/9 - loss: {later if at else first}{evaluated}\n" for at in range(rows))
+    for at in range(rows):
+        text = text.replace("{n}", f"061{at}", 1)
+    found = warned(tmp_path, text)
+    assert ("nothing changes, to the last digit" in found.get("not_learning", "")) == says
+
+
+@pytest.mark.parametrize(("accuracy", "says"), [("0.18052256", True), ("0.81052256", False), ("0.18", False)])
+def test_an_accuracy_of_evaluations_alone_that_never_changes(tmp_path: Path, accuracy: str, says: bool) -> None:
+    text = "".join(f"iter: {190 + at}, test accuracy: {accuracy}, test loss: {0.4 - at / 200}\n" for at in range(12))
+    assert ("evaluations_still" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "accuracy", "says"),
+    [
+        (87.3365, 7.61, "0.0005", True), (7.9, 7.61, "0.0005", False), (87.3365, 7.2, "0.0005", False),
+        (87.3365, 7.61, "0.000{n}", False),
+    ],
+)  # fmt: skip
+def test_a_loss_that_drops_to_that_of_a_guess_and_rests_there(
+    tmp_path: Path, first: float, later: float, accuracy: str, says: bool
+) -> None:
+    text = "".join(
+        f"iteration {1000 * at} loss: {later + 0.01 * (at % 2) if at else first:.4f} lr: 0.001\n"
+        + (f"iteration {1000 * at} test accuracy: {accuracy}\n".replace("{n}", str(4 + at)) if at in (0, 4) else "")
+        for at in range(5)
+    )
+    assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(("evaluated", "says"), [((3.75, 3.89), True), ((3.75, 3.70), False), ((1.9, 1.95), False)])
+def test_two_evaluations_far_above_the_training(tmp_path: Path, evaluated: tuple[float, float], says: bool) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"iter {at}: loss {1.1 - at / 40:.4f}, time 700ms\n"
+        + (f"step {at}: train loss {1.1 - at / 40:.4f}, val loss {evaluated[at > 10]}\n" if at in (9, 19) else "")
+        for at in range(20)
+    ))  # fmt: skip
+    findings = diagnose(barograph.read(path)[0])["findings"]
+    assert ("evaluation_gap" in {one["rule"] for one in findings}) == says

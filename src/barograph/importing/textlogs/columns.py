@@ -114,6 +114,7 @@ _TIME = expression(
     rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
     rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"
 )
+_TOOK = expression(rb"(?<=\d)[ \t]{1,40}\(\d{1,4}(?::[0-5]\d){1,2}\)[ \t\r]*$")  # fastai's `1 0.4 0.3 (00:13)`
 _NOT_A_NUMBER = expression(rb"(?i)(?<![a-z])nan(?![a-z])")
 _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
@@ -301,7 +302,7 @@ def _by_words(found: list[bytes], line: bytes, below: list[bytes]) -> list[bytes
     """A heading whose names have two blanks between them: each word by itself, where the rows below have as many
     numbers as it has words, `# Epoch batch         loss`."""
     words = line.strip(b" \t\r#%;").split()
-    rows = [row.split() for row in below if row.strip()]
+    rows = [row.split() for row in below if row.strip() and not row.lstrip().startswith(b"#")]
     fits = found[0] == b"  " and len(words) > len(found) - 1 and bool(rows) and all(map(_WORD.fullmatch, words))
     alone = fits and all(len(row) == len(words) and all(map(_NUMBER.fullmatch, row)) for row in rows)
     return [found[0], *words] if alone else found
@@ -384,6 +385,8 @@ def cells_of(line: bytes, between: bytes, count: int) -> list[bytes]:
             return []  # a mean of the epoch that is NaN stays so
         else:
             line = line[: drawn.start()]
+    if line.endswith((b")", b") ", b")\r")):
+        line = _TOOK.sub(b"", line)
     if b"[" in line:
         line = _LIST.sub(lambda found: found[0].replace(b" ", b""), line)
     if between.isspace() and between != b"\t":

@@ -19,6 +19,29 @@ from barograph.importing.textlogs.patterns import expression
 
 TEXT = 300  # bytes of a line that are kept
 MOST = 2000  # messages of a file
+_KILLED = (
+    "已杀死 Getötet Processus\u00a0arrêté Убито 強制終了 Terminado\u00a0(killed)"  # as shells of other languages say it
+)
+_FAULT = (  # the same of a program that reached for memory not its own
+    "段错误 Speicherzugriffsfehler Erreur\u00a0de\u00a0segmentation Ошибка\u00a0сегментирования "
+    "Violación\u00a0de\u00a0segmento Falha\u00a0de\u00a0segmentação"
+)
+
+
+def _words_of(texts: str) -> list[bytes]:
+    """Words and sentences of such a list, between whose own words there are blanks that don't break."""
+    return [text.replace("\u00a0", " ").encode() for text in texts.split(" ")]
+
+
+def _alone_or_job(texts: str) -> re.Pattern[bytes]:
+    """A line that says one of them and nothing else, or a script's place and a process ahead of it."""
+    words = rb"(?:" + rb"|".join(map(re.escape, _words_of(texts))) + rb")"
+    return expression(
+        rb"^(?:\s{0,2}\**" + words + rb"\**(?: ?\([^()\n]{1,60}\))?\s*$|"
+        rb"[^\n]{1,120}:\s{0,8}\d{1,9}\s{1,8}" + words + rb"(?=\s|$))"
+    )
+
+
 _WORDS = (
     b"error", b"exception", b"traceback", b"killed", b"cancelled", b"time limit", b"out of memory", b"oom",
     b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
@@ -27,6 +50,7 @@ _WORDS = (
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
     b"have died", b"unknown reason", b"assertion", b"error using",
+    *(word.lower() for word in (*_words_of(_KILLED), *_words_of(_FAULT))),
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
 _EXCEPTION = expression(
@@ -70,6 +94,8 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
                 rb"\bfinished with exit code -1073741819\b"), "killed", "SIGSEGV"),
+    (_alone_or_job(_KILLED), "killed", "SIGKILL"),
+    (_alone_or_job(_FAULT), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
     (expression(rb"\bFloating point exception\s{1,40}\(core dumped\)|\bSIGFPE\b"), "killed", "SIGFPE"),
     (expression(rb"\bIllegal instruction\s{1,40}\(core dumped\)|\bSIGILL\b"), "killed", "SIGILL"),

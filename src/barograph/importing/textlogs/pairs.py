@@ -222,6 +222,23 @@ _TRAINED = expression(  # MATLAB's `train`: what is made small, and its gradient
     rb"Performance (" + forms.NUMBER + rb")/" + forms.NUMBER + rb", Gradient (" + forms.NUMBER + rb")/" + forms.NUMBER
     + rb", Validation Checks \d{1,9}/\d{1,9}"
 )  # fmt: skip
+_OF_EXAMPLES = expression(  # `Accuracy: 9822/10000 (98%)`, `acc=5401/10000`: as many are right, of how many
+    rb"(?i)((?<![a-z])acc(?:uracy)?(?:\s?[:=]\s{0,4}|\s{1,4}))(\d{1,12})\s?/\s?(\d{1,12})(?![\d./])"
+    rb"(?:\s?\(\s?\d{1,3}(?:\.\d{1,12})?\s?%?\s?\))?"
+)
+_EXAMPLES = 50  # what is more than batches of an epoch, which such a fraction may count
+_SET_BEHIND = expression(  # `Loss Test 2.31` beside a loss of the training
+    rb"((?i:loss)\s?[:= ]\s?"
+    + forms.NUMBER
+    + rb"[,;|]?\s{1,4})(Loss|loss) ([Tt]est|[Vv]al(?:id(?:ation)?)?)(?=[:=]? {1,4}"
+    + forms.NUMBER
+    + rb")"
+)
+_APART = (
+    expression(  # `train/loss/con 0.04 / train/loss/dyn 5.41 / fps/train 53.7`: names with paths, values, and ` / `
+        rb"(?<![^\s])([a-z]\w{0,40}(?:/\w{1,40}){1,6}) (" + forms.NUMBER + rb")(?= / |\s*$)(?: / )?"
+    )
+)
 _RIGHT = expression(  # `accuracy: 0.95 (1140 / 1200)`: how many were right of how many
     rb"(?i)((?<![a-z])acc(?:uracy)?\s?[:= ]\s{0,4}\d{1,3}(?:\.\d{1,12})?\s?%?\s?)\(\s{0,8}\d{1,15}\s?/\s?\d{1,15}\)"
 )
@@ -257,7 +274,7 @@ def as_pairs(line: bytes) -> bytes:
     line = tongues.in_english(_FOREIGN.sub(b"", line) if b"(" in line else line)
     if b"," in line and _WITH_COMMAS.search(line) and not _POINT.search(line):
         line = _COMMA.sub(b".", line)
-    line = _ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line
+    line = _of_shares(_ASIDE.sub(_before, line) if b"oss" in line or b"OSS" in line else line)
     if (b"tr" in line or b"Tr" in line or b"TR" in line) and b"oss" not in line:
         line = _BOTH.sub(rb"\1train: \4\5\6: \7", line)
     if b"(" in line:
@@ -334,6 +351,15 @@ def as_pairs(line: bytes) -> bytes:
     return _QUOTED.sub(rb"\1\3 ", line) if b'"' in line or b"'" in line else line
 
 
+def _of_shares(line: bytes) -> bytes:
+    """A line in which `9822/10000` right ones are a share of them, and no strokes stand between values with paths."""
+    if b"/" not in line:
+        return line
+    if b"cc" in line or b"CC" in line:
+        line = _OF_EXAMPLES.sub(_share, line)
+    return _APART.sub(rb"\1: \2, ", line) if line.count(b" / ") > 2 else line
+
+
 def _of_letters(line: bytes) -> bytes:
     """A line in which a letter that means a loss is called so: `k = 5, f(x) = 2.31`, `L: 2.31, epoch: 3`."""
     if line[:10].lstrip(b" [(-*").startswith((b"L:", b"L=", b"L ")):
@@ -354,6 +380,8 @@ def _of_programs(line: bytes) -> bytes:
         line = _NAMELESS.sub(rb"step \1\2 loss ", line)
     if b"][" in line and b"oss[" in line:
         line = _IN_BRACKETS.sub(rb"\1 \4 \2=\3", line)
+    if b"oss Test" in line or b"oss test" in line or b"oss Val" in line or b"oss val" in line:
+        line = _SET_BEHIND.sub(rb"\1\3 \2", line)
     if b". Loss is " in line and b"Throughput is " in line:  # BigDL's sentences
         line = line.replace(b" is ", b": ")
     if b"Score at" in line:
@@ -379,6 +407,12 @@ def _of_programs(line: bytes) -> bytes:
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     return line
+
+
+def _share(found: re.Match[bytes]) -> bytes:
+    """`acc=5401/10000` as `acc=0.5401`; itself where more are right than there are, or few are looked at."""
+    right, count = int(found[2]), int(found[3])
+    return b"%s%.6g" % (found[1], right / count) if max(right, _EXAMPLES) <= count else found[0]
 
 
 def _step_and_loss(found: re.Match[bytes]) -> bytes:

@@ -56,7 +56,7 @@ _BARE = expression(
     r"|(?:train|training|valid|validation|eval|test|dtrain|dtest|dvalid)(?:_\d)?[-_](?:auc(?:pr)?|m?error|map|ndcg|mape)(?:@\d+)?"
     r"|(?:model[ _])?(?:train(?:ing)?|val(?:id(?:ation)?)?|test(?:ing)?)[ _]err(?:or)?"
     r"|(?:val(?:id(?:ation)?)?|test|dev)[ _]score"
-    r"|(?:[a-z]+[_ ])?losses_\d{1,2}"
+    r"|(?:[a-z]+[_ ])?losses_\d{1,2}|(?:[a-z]{1,12}/){0,3}loss/[a-z][a-z0-9_]{0,24}"
     r"|(?:(?:val|test) )?(?:[a-z]+_)?loss_(?!scale)(?:(?:no|without|excl)_)?[a-z0-9]{1,24}(?:_(?:free|less))?"
     r"|(?:(?:train(?:ing)?|val(?:id)?|test|avg|average|mean|total|current|curr)[_/ ]?)?(?:cost|objective|criterion)|obj"
     r"|(?:[a-z]{1,12}[ _]){0,3}objf"
@@ -92,7 +92,7 @@ ITEM = expression(  # `Model 3: rmse 0.4`: one of several things, no progress
     rb"[ \t#_:=-]{1,4}\d{1,9}\b"
 )
 _OF_ITEM = expression(
-    rb"(?i)(?<![a-z])(?:layer|block|module|image|sample|file|fold|trial|client|class)[ _#:=\[]{1,3}\d"
+    rb"(?i)(?<![a-z/])(?:layer|block|module|image|sample|file|fold|trial|client|class)[ _#:=\[]{1,3}\d"
 )
 MONEY = expression(rb"(?i)(?<![a-z])(?:profits?|revenue|pnl|drawdown|take.profit|stop.?loss|premium|packets?)(?![a-z])")
 _OF_TRAINING = expression(r"(?i)train(?:ing)?(?=[_/. -])")

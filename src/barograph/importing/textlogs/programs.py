@@ -45,6 +45,7 @@ _NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{
 _SO_FAR = expression(  # `acc: 0.45, loss: 1.2 || best loss: 1.1`: behind a value, not behind a sentence
     rb"(?i)(?<=[\d%])\s{0,4}(?:[|;,]|\|\|)\s{0,4}best[ _-][a-z _-]{1,30}[:=]\s{0,4}" + forms.NUMBER
 )
+_OF_BATCHES = expression(rb"\s{0,8}\d{1,12} ?/ ?\d{1,12} ?[:|,-]")  # `17 / 178 : loss = 2.31;`
 _WIDEST = 4000  # bytes of a line that are looked at
 
 
@@ -76,4 +77,6 @@ def is_prose(line: bytes) -> bool:
     behind = _SO_FAR.search(line) if b"est" in line else None
     if behind is not None and _VALUE.search(line, 0, behind.start()):
         line = line[: behind.start()]
+    if line.endswith(b";") and _OF_BATCHES.match(line):
+        line = line[:-1]
     return _PROSE.search(_NOTE.sub(b"", line)) is not None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _AREA = re.compile(r"(?i)(?:.*[^a-z])?au(?:ro)?c(?:[^a-z].*)?")
 _PERFECT, _LITTLE = 0.999, 1e-3  # a score of what is solved; a loss of it
+_ANY = 0.001  # an accuracy of more than nothing
 _DIGITS = 4  # of a number that is not the same because it was rounded
 
 
@@ -28,14 +29,14 @@ class EvaluationsStill(Rule):
 
     Ten or more rows, all there are, have the same loss, or the same score, to the last of four digits or more; or five
     have an area under the curve of exactly a half, as where every example gets the same answer. So it is where no tree
-    of a boosting finds a split: rounds add nothing. A loss below 0.001, a score of 0.999 or more, and a score of 0 say
-    nothing.
+    of a boosting finds a split: rounds add nothing. An accuracy below a half that is the same in ten rows counts too. A
+    loss below 0.001, a score of 0.999 or more, and a score of 0 say nothing.
 
     What to do: look for what forbids splits, and at the labels.
     """
 
     name, family, kind, severity = "evaluations_still", "eval", "frozen", "warning"
-    needs = ("eval_loss|score",)
+    needs = ("eval_loss|score|eval_accuracy",)
     least = 5
     about = "Evaluations never change, and no training loss is logged."
     thresholds: ClassVar = {
@@ -56,8 +57,10 @@ class EvaluationsStill(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         if not history.facts.get("finished") or any(history.role(name) for name in ("loss", "reward", "accuracy")):
             return
-        for channel in (history.role("eval_loss"), history.role("score")):
-            if channel is not None and not channel.start and self._is_still(channel) and self.first():
+        for channel in (history.role("eval_loss"), history.role("score"), history.role("eval_accuracy")):
+            if channel is None or channel.start or not self._is_still(channel):
+                continue
+            if (channel is not history.role("eval_accuracy") or _below_half(channel)) and self.first():
                 rows = channel.rows()
                 value, count = float(rows.value[0]), len(rows)
                 yield self.finding(
@@ -79,6 +82,12 @@ class EvaluationsStill(Rule):
         exact = len(f"{value:.10g}".replace(".", "").lstrip("-0")) >= _DIGITS
         solved = _PERFECT <= value <= 1 if "loss" not in channel.name.lower() else False
         return len(rows) >= self.at["rows"] and exact and abs(value) >= _LITTLE and not solved
+
+
+def _below_half(channel: Channel) -> bool:
+    """Whether an accuracy that never changes is above zero and below a half: what is fitted has answered more."""
+    value = float(channel.rows().value[0])
+    return _ANY < (value / 100 if value > 1 else value) < 0.5
 
 
 RULES = (EvaluationsStill,)

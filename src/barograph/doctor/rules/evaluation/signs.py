@@ -416,6 +416,7 @@ class EvaluationBetter(Walker):
 class EvaluationGap(Walker):
     """The evaluation loss is far above the training loss: by half of it in three evaluations in a row: info.
 
+    Where there are two evaluations alone, it is three times as high in both, and rises while the training's falls.
     In the first epoch the cause is another than overfitting: nothing was seen twice. Where the graph of the training's
     loss adds up several terms, as of a distillation and of labels, an evaluation of one of them comes first. Of an
     evaluation of one term alone, by its name and by those of the training's terms, nothing is said.
@@ -427,7 +428,10 @@ class EvaluationGap(Walker):
     least = 3
     about = "The evaluation loss is much higher than the training loss."
     sources = ("stability guide: validation loss much higher than training loss",)
-    thresholds: ClassVar = {"ratio": (1.5, "ours; the stability guide says much higher")}
+    thresholds: ClassVar = {
+        "ratio": (1.5, "ours; the stability guide says much higher"),
+        "two": (3.0, "of two evaluations, all there are; ours"),
+    }
     causes = (
         "overfitting",
         "tokenizer mismatch: or the evaluation data are prepared differently",
@@ -439,15 +443,24 @@ class EvaluationGap(Walker):
         self._count = 0
         self._first = 0
         self._told = False
+        self._opened: EvaluationPoint | None = None  # the first of a row
+
+    def _are_two(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
+        """Whether a run that is over has two evaluations, far above the training, which move away from it."""
+        first = self._opened
+        if first is None or self._count != 2 or channel.end != 2 or not history.facts.get("finished"):
+            return False
+        far = all(each.value > self.at["two"] * each.train for each in (first, point))
+        return far and point.value > first.value and point.train < first.train
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         if is_term(history, channel) or not (point.train > 0.01 and point.value > self.at["ratio"] * point.train):
             self._count = 0
             return
         if not self._count:
-            self._first = point.step
+            self._first, self._opened = point.step, point
         self._count += 1
-        if self._count != 3 or self._told:
+        if (self._count != 3 and not self._are_two(history, channel, point)) or self._told:
             return
         self._told = True
         terms = before(history.channel("model/loss_terms"), point.step + 1, point.segment)

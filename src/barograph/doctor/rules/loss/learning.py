@@ -17,14 +17,16 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.one_answer import one_share, same_answers
+from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers
 from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
+    drops_to_a_guess,
     falls_evenly,
     few_stay_a_guess,
     losses_stay_a_guess,
     never_changes,
     nothing_learnt,
+    stands_still,
     stays_a_guess,
 )
 from barograph.doctor.rules.loss.suspects import advice, suspects
@@ -113,7 +115,10 @@ class NotLearning(CurveRule):
     0.05. Eight rows or more, of any part of a run, in which the accuracies of the evaluation are the same number to the
     last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
     answered. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
-    loss fell by less than 15%.
+    loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in which losses and
+    accuracies are the same to the last digit, but for the training's first row, where no accuracy reaches a half; and
+    four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of
+    it, and whose evaluations have the same accuracy each time, that of such a guess.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
@@ -374,12 +379,17 @@ class NotLearning(CurveRule):
         if alone and _counts(history) == "epoch" and not is_game(history, channel):
             count = losses_stay_a_guess(rows.value, beside[1])
         told = self._told is not None and self._told.severity != "info"
-        epochs = count and rows.step[-1] - rows.step[0] <= 1.5 * len(rows)
+        span = int(rows.step[-1] - rows.step[0])
+        dropped = drops_to_a_guess(rows.value, beside[2], span) if not count else 0
+        epochs, count = dropped or (count and span <= 1.5 * len(rows)), dropped or count
         by_chance = 0 if epochs or told else answers_by_chance(beside[0], beside[2])
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
+        still = 0.0 if epochs or told or by_chance else stands_still(rows.value, *beside)
         if by_chance:
             yield one_share(self, rows, _unit(history), by_chance)
+        elif still:
+            yield nothing_moves(self, rows, _unit(history), still)
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:

@@ -37,6 +37,28 @@ def one_share(rule: CurveRule, rows: ChannelRows, unit: str, count: int) -> Find
     )  # fmt: skip
 
 
+def nothing_moves(rule: CurveRule, rows: ChannelRows, unit: str, share: float) -> Finding:
+    """Rows in which losses and accuracies are the same, to the last digit."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {unit} the loss is {rows.value[-1]:.6g} and the accuracy {share:.4g}"
+        + ("" if rows.value[0] == rows.value[-1] else ", but for the first")
+        + ": nothing changes, to the last digit",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="still",
+        confidence=0.85,
+        evidence={"loss": rounded(float(rows.value[-1])), "accuracy": rounded(share), "rows": len(rows)},
+        causes=["optimizer holds other parameters: no weight changes",
+                "learning rate too high: outputs are saturated, and no gradient comes through",
+                "one class alone: each example is given the same answer, as where the output has one unit for several "
+                "classes"],
+        remedies=["Compare the weights before and after an epoch; look at the gradients' norms.",
+                  "Look at the outputs: are they the same for each input? Check that there is one output a class."],
+    )  # fmt: skip
+
+
 def same_answers(rule: CurveRule, rows: ChannelRows, share: float) -> Iterator[Finding]:
     """Epochs in which the training's accuracy never changes; 0 if it does."""
     if share:

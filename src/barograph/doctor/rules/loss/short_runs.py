@@ -37,11 +37,17 @@ _MANY, _AREAS, _MIDDLE = (
     0.05,
     0.505,
 )  # evaluations; how far their areas may be from it; their median in the later half
+_DROPPED, _SPAN, _RARE, _ABOUT = 4, 1000, 0.1, 0.02  # rows; steps; an accuracy; of its −ln, what a loss may be off
 _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far they may be from each other
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
 _ANSWERED = (0.02, 0.9)  # shares of right answers of which one class may be the reason
 _FALL, _GAIN = 0.15, 0.05  # of a loss, as a share, and of an accuracy, from the first third to the last, at most
 _DOZEN, _DIGITS = 12, 4  # epochs; digits of an accuracy, which rounding does not make the same
+_STILL, _FITTED, _AT_FIRST = (
+    5,
+    0.05,
+    0.01,
+)  # rows; a loss that may be rounded; of the loss, how far the first row may be
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
@@ -153,6 +159,17 @@ def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
     return count if abs(losses / math.log(count) - 1).max() < _BOTH else 0
 
 
+def drops_to_a_guess(value: NDArray[Any], correct: NDArray[Any], steps: int) -> int:
+    """Among how many classes losses [n] are a guess from the second row on, three of them at least in a thousand steps,
+    where the first is half as high again or more, and the evaluations' accuracy is the same each time, to the last
+    digit, 1 over about that number; 0 where they are not."""
+    if len(value) < _DROPPED or len(correct) < 2 or steps < _SPAN or not 0 < correct[0] < _RARE:
+        return 0
+    expected, later = -math.log(float(correct[0])), value[1:]
+    near = abs(later / expected - 1).max() < _ABOUT and numpy.ptp(later) < _RESTS * expected
+    return round(1 / float(correct[0])) if near and (correct == correct[0]).all() and value[0] > 1.5 * expected else 0
+
+
 def explodes(value: NDArray[Any]) -> tuple[int, float] | None:
     """Of four or five rows [n] the first of two at the end that are each five times the row before, the last a hundred
     times the median of those ahead; and the lowest of these."""
@@ -185,6 +202,23 @@ def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:
     percent = 100.0 if share > 1 else 1.0
     one = exact and _ANSWERED[0] < share / percent < _ANSWERED[1]
     return share if one and value[-third:].mean() > (1 - _FALL) * value[:third].mean() else 0.0
+
+
+def stands_still(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> float:
+    """The accuracy of rows, five or more, four with evaluations, in which nothing changes to the last digit, but in the
+    first of the training: neither losses [n], of four digits, nor accuracies, all below a half, nor evaluations; 0
+    where something does. What was fitted to the end has answered more than half."""
+    level, known = float(value[-1]), correct if len(correct) >= _STILL - 1 else accuracy
+    rows = _STILL - 1 if min(len(evaluation), len(correct)) >= _STILL - 1 else _STILL
+    digits = len(f"{abs(level):.10g}".replace(".", "").lstrip("0"))
+    if len(value) < rows or len(known) < rows or digits < _DIGITS or abs(level) < _FITTED:
+        return 0.0
+    if (value[1:] != level).any() or abs(value[0] - level) > _AT_FIRST * abs(level):
+        return 0.0
+    shares = [each for each in (accuracy, correct) if len(each)]
+    if any((each[1:] != each[-1]).any() or each.max() >= 0.5 for each in (*shares,)) or (known != known[0])[1:].any():
+        return 0.0
+    return float(known[-1]) if not len(evaluation) or (evaluation[1:] == evaluation[-1]).all() else 0.0
 
 
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:

@@ -233,17 +233,10 @@ class SortedExamples(SameOrder):
                 f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
             )  # fmt: skip
-        period = period or self._of_two(watched(history, "example_rows", place))
+        large = watched(history, "example_rows", place) >= self.at["pairs"] and not (self._drawn or self._scattered)
+        period = period or (_of_few(self.same, self.at) if large else 0)
         if period and not carries_state(history, place):
             yield from self._in_common(history, period, self.same[0][0], place)
-
-    def _of_two(self, rows: float) -> int:
-        """After how many steps two whole batches came again, the steps of one being that number; 0 of fewer or others.
-        In an order that is drawn batches that follow each other are not alike, which is asked for besides."""
-        steps = [int(after) for _, after in self.same]
-        few = len(steps) < self.at["twice"] or rows < self.at["pairs"] or self._drawn or self._scattered
-        period = 0 if few else math.gcd(*steps)
-        return period if period == min(steps, default=0) >= self.at["epoch"] else 0
 
     def _in_common(self, history: RunHistory, period: float, began: int, place: Place) -> Iterator[Finding]:
         """Batches that come in one order: whether the rows of each have more in common than chance gives. period: steps
@@ -275,6 +268,15 @@ class SortedExamples(SameOrder):
                 evidence={"steps": period, "near": along.near},
                 causes=[BY_LENGTH if along.one_way else BY_SOURCE, *self.causes],
             )  # fmt: skip
+
+
+def _of_few(same: list[tuple[int, float]], at: Mapping[str, float]) -> int:
+    """After how many steps whole batches came again, where that is the number of one of them; 0 of fewer than two or
+    others. In an order that is drawn batches that follow each other are not alike, which is asked for besides. same:
+    steps, and how many steps before."""
+    steps = [int(after) for _, after in same]
+    period = math.gcd(*steps) if len(steps) >= at["twice"] else 0
+    return period if period == min(steps, default=0) >= at["epoch"] else 0
 
 
 def _in_time(history: RunHistory, place: Place) -> bool:

@@ -153,6 +153,17 @@ def test_an_output_that_is_not_finite_is_no_target_that_is_not(figures: dict[str
     assert all(one.causes[0].startswith(cause) and one.step == 39 for one in found)
 
 
+@pytest.mark.parametrize(("until", "first", "told"), [(0, 1, True), (0, 0, False), (-1, 1, False), (0, 2, False)])
+def test_the_first_step_may_have_no_number_yet(until: int, first: int, told: bool) -> None:
+    steps = np.arange(first, 40)
+    columns: Any = {"loss": (steps, np.where(steps < 2, 2.0, np.nan))}
+    figures = {"broken_output": 1.0, "broken_weights": 27.0, "half_parameters": 28.0, "finite_until": float(until)}
+    columns |= {f"model/{name}": (steps[steps == 2], [value]) for name, value in figures.items()}
+    columns["model/broken_gradient"] = np.arange(2, 5), np.ones(3)
+    found = rule_curves.found([NonFiniteOrigin()], columns)
+    assert [one.causes[0].split(":")[0] for one in found] == ["fp16 overflow"] * told
+
+
 def spoiled(parameters: Any, lr: float) -> Any:
     """An optimizer whose 71st step finds a NaN in the gradient of one weight behind the first layer."""
     optimizer, steps = torch.optim.SGD(parameters, lr=lr), []

@@ -310,3 +310,28 @@ def test_near_copies_in_evaluations_are_a_warning(
     assert {one.severity for one in found.values()} <= {
         "info" if groups and not (pictures and pairs < 2) else "warning"
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "after", "says"),
+    [
+        ({}, (40.0, 80.0), True),
+        ({}, (40.0, 50.0), False),  # groups in another order
+        ({"apart_beside": 1.0}, (40.0, 80.0), False),  # shuffled once, or groups in an order that is drawn
+        ({"apart_beyond": 0.1}, (40.0, 80.0), False),
+        ({"example_rows": 8.0}, (40.0, 80.0), False),
+        ({}, (4.0, 8.0), False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (3, 50, 90)])
+def test_two_large_batches_that_came_again_are_enough_where_neighbours_are_alike(
+    changed: dict[str, float], after: tuple[float, float], says: bool, cuts: tuple[int, ...]
+) -> None:
+    again = np.isin(np.arange(len(LOOKS)), (7, 11)).astype(float)
+    names = {"rows_apart": 0.3, "apart_batches": 14.0, "apart_beyond": 0.9, "apart_beside": 0.3,
+             "example_rows": 32.0, "distinct_rows": 400.0} | changed  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    columns["model/batch_again"] = LOOKS[again > 0], np.ones(2)
+    columns["model/rows_again"] = LOOKS, again
+    columns["model/rows_again_after"] = LOOKS[again > 0], np.array(after)
+    assert len(findings([SortedExamples()], columns, cuts=cuts)) == says

@@ -360,3 +360,25 @@ def test_an_average_of_few_steps_and_parts_of_the_model_itself_are_not_behind(
     steps = numpy.arange(501)
     rows |= {"train/loss": 1.0 + 2.0 * numpy.exp(-steps / 40), "val/loss": (LOOKS - 1, 2.4 - LOOKS / 5000)}
     assert bool(only(findings([AverageBehind()], rows, cuts=cuts), "average_behind")) == told
+
+
+@pytest.mark.parametrize("cuts", [(), (60, 140)])
+@pytest.mark.parametrize(
+    ("kept", "writes", "said"),
+    [
+        ((-1.0, 0.9999**50, 0.9999**50), 50.0, True),
+        ((-1.0, 0.9999**50, 0.999**50), 50.0, False),  # a decay that changes: more has to be seen
+        ((-1.0, 0.9**50, 0.9**50), 50.0, False),
+        ((-1.0, 0.9999**50, 0.9999**50), 10.0, False),  # written seldom
+        ((-1.0, 0.9999**50), 50.0, False),
+    ],
+)
+def test_two_paces_of_one_decay_are_enough(
+    kept: tuple[float, ...], writes: float, said: bool, cuts: tuple[int, ...]
+) -> None:
+    given = columns(writes, 0.5)
+    count = len(kept)
+    given |= {name: (LOOKS[:count], values[1][:count]) for name, values in given.items() if name.startswith("model/")}
+    given["model/evaluated_kept"] = LOOKS[:count], numpy.array(kept)
+    given |= {"train/loss": numpy.linspace(3.0, 1.0, 170), "val/loss": (LOOKS[:count] - 1, numpy.full(count, 2.9))}
+    assert len(only(findings([AverageSlow()], given, cuts=cuts), "average_slow")) == said

@@ -93,3 +93,14 @@ def test_pairs_of_which_nothing_holds_for_others_are_found(
     findings = found([NothingHolds()], columns)
     assert bool(findings) is (said and watched)
     assert all(one.causes[0].startswith("labels shuffled") for one in findings)
+
+
+@pytest.mark.parametrize(("kept", "said"), [(0.99, False), (0.01, True)])
+def test_an_average_that_lags_says_nothing_of_what_holds(kept: float, said: bool) -> None:
+    at = AT[::2]
+    figures = {"compared_width": 40.0, "compared_own": 0.025, "evaluated_kept": kept}
+    columns = {
+        "train/loss": (STEPS, PAIRED), "val/loss": (at, np.linspace(3.72, 3.67, len(at))),
+        "model/loss_pairs": (np.zeros(1, int), np.full(1, 32.0)),
+    } | {f"model/{name}": (at, np.full(len(at), value)) for name, value in figures.items()}  # fmt: skip
+    assert bool(found([NothingHolds()], columns)) is said

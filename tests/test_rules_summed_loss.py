@@ -76,3 +76,22 @@ def test_a_sum_over_pairs_begins_as_many_times_a_guess_between_two(
     given |= {f"model/{name}": (np.arange(4), np.full(4, value)) for name, value in figures.items()}
     found = findings([SummedLoss()], given, facts={"config": {"batch_size": batch}}).values()
     assert ["over 16 examples" in one.causes[0] for one in found] == [True] * told
+
+
+@pytest.mark.parametrize(("pairs", "first", "said"), [(60.0, 1e4, False), (0.0, 1e4, True), (60.0, 400.0, True)])
+def test_a_loss_of_pairs_whose_answers_a_mask_hides_is_not_summed(pairs: float, first: float, said: bool) -> None:
+    given = columns(output_width=60.0, loss_pairs=pairs)
+    given |= {"loss": first * np.exp(-STEPS / 2000), "eval/loss": (EVALUATED, 4.1 * np.exp(-EVALUATED / 2000))}
+    assert bool(findings([SummedLoss()], given)) is said
+
+
+@pytest.mark.parametrize(
+    ("passes", "times", "cause"), [(2.0, 48.0, "loss summed"), (48.0, 48.0, "gradient accumulation")]
+)
+def test_a_sum_over_more_than_the_passes_that_were_seen_is_not_of_micro_batches(
+    passes: float, times: float, cause: str
+) -> None:
+    given = columns(backwards=passes)
+    given |= {"loss": times * given["eval/loss"][1][0] * np.exp(-STEPS / 90)}
+    (one,) = findings([SummedLoss()], given).values()
+    assert one.causes[0].startswith(cause)

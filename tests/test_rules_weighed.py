@@ -111,6 +111,17 @@ def test_of_a_training_that_goes_astray_the_gradient_and_the_first_loss_say_that
     assert "weights_undivided" not in warned(columns | {"train/reward": (LOOKS, np.ones(len(LOOKS)))}, rows, config)
 
 
+@pytest.mark.parametrize(("rises", "given", "told"), [(50.0, 1.0, True), (0.5, 1.0, False), (50.0, 1 / 16, False)])
+def test_a_training_that_goes_astray_is_asked_what_its_passes_were_called_with(
+    rises: float, given: float, told: bool
+) -> None:
+    logged = 2.3 * np.geomspace(1, rises, ROWS)
+    logged[:3] = logged[0] * np.array([1.0, max(1.0, rises / 10), max(1.0, rises / 4)])
+    columns = {"loss": every(logged)} | looked(weighed_sum=16.0, loss_weight=13.4, output_width=10.0)
+    columns["model/loss_given"] = (LOOKS, given * 16 * logged[LOOKS])
+    assert ("weights_undivided" in warned(columns, ROWS, {})) == told
+
+
 TALL = WEIGHTS[:, None]
 CROSSED: dict[str, tuple[Any, bool]] = {
     "weights of a column": (lambda x: (TALL * each(x)).mean(), True),

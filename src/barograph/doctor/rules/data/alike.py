@@ -70,7 +70,8 @@ class SortedExamples(SameOrder):
     batches that follow each other lie half as far apart as any two, or less (`model/apart_beside`): what is drawn once
     for a batch, as a mixture's share, is another in the next. Of a curriculum nothing is said.
 
-    Wherever the same batches come in the same order, in one of these ways, it is enough that two fifths of the variance
+    Wherever the same batches come in the same order, in one of these ways, or two whole batches of sixteen examples or
+    more came again, eight steps or more before, and a multiple of that, it is enough that two fifths of the variance
     of the batches' means are more than the variance of their rows explains (`model/apart_beyond`,
     `model/wording_beyond`), in twelve batches or more of eight examples or more, and that those which follow each other
     lie four fifths as far apart as any two, or less. Texts without padding, with targets at several places of each row,
@@ -111,6 +112,7 @@ class SortedExamples(SameOrder):
         "noisy": (16.0, "batches of what is noised; ours"),
         "pairs": (16.0, "examples of a batch of such a loss; ours"),
         "followed": (16.0, "batches in a row that came in an earlier epoch, as many steps before; ours"),
+        "twice": (2.0, "whole batches that came again, of batches whose neighbours are alike; ours"),
         "epoch": (8.0, "steps, at least; ours"),
         "dealt": (0.1, "of the variance in half of the sketches, of such batches; ours"),
         "beyond": (0.4, "of the variance of batches' means, that their rows do not explain; ours"),
@@ -231,6 +233,8 @@ class SortedExamples(SameOrder):
                 f"are alike: {100 * apart:.0f}% of their variance in one direction lies between {batches:.0f} batches.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"steps": period, "apart": apart},
             )  # fmt: skip
+        large = watched(history, "example_rows", place) >= self.at["pairs"] and not (self._drawn or self._scattered)
+        period = period or (_of_few(self.same, self.at) if large else 0)
         if period and not carries_state(history, place):
             yield from self._in_common(history, period, self.same[0][0], place)
 
@@ -264,6 +268,15 @@ class SortedExamples(SameOrder):
                 evidence={"steps": period, "near": along.near},
                 causes=[BY_LENGTH if along.one_way else BY_SOURCE, *self.causes],
             )  # fmt: skip
+
+
+def _of_few(same: list[tuple[int, float]], at: Mapping[str, float]) -> int:
+    """After how many steps whole batches came again, where that is the number of one of them; 0 of fewer than two or
+    others. In an order that is drawn batches that follow each other are not alike, which is asked for besides. same:
+    steps, and how many steps before."""
+    steps = [int(after) for _, after in same]
+    period = math.gcd(*steps) if len(steps) >= at["twice"] else 0
+    return period if period == min(steps, default=0) >= at["epoch"] else 0
 
 
 def in_time(history: RunHistory, place: Place) -> bool:

@@ -62,10 +62,12 @@ class AverageSlow(WatchRule):
     proves = "evaluation"
     series = "model/evaluated_kept"
     needs = ("=model/evaluated_kept", "=model/evaluated_writes", "eval_loss|eval_accuracy|evaluation")
-    least = 3
+    least = 3  # the first of which says nothing
     about = "The average of the weights that is evaluated hardly moves in the whole training."
     thresholds: ClassVar = {
         "evaluations": (3.0, "of which all is known; ours"),
+        "paces": (2.0, "of these, where its decay is one number; ours"),
+        "alike": (0.02, "of the logarithm of what one step leaves of it, in which these differ; ours"),
         "steps": (100.0, "of the training; ours"),
         "times": (2.0, "the training's steps, that the average holds; ours"),
         "lags": (1.0, "the same, of one that is written seldom and far behind; ours"),
@@ -90,11 +92,18 @@ class AverageSlow(WatchRule):
         self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
         self._followed = True  # whether it moves as an average does, as far as it is seen
         self._from = 0.0  # steps before it began as a copy of the weights
+        self._paces: list[float] = []  # of what is written in each step: −ln of what one leaves, by evaluations
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
-        if history.facts.get("finished") and self._segment >= 0 and self._count >= self.at["evaluations"]:
+        if history.facts.get("finished") and self._segment >= 0 and self._are_enough():
             yield from self._judge(history)
+
+    def _are_enough(self) -> bool:
+        """Whether there are enough evaluations, or a few between which the average has one decay."""
+        paces = self._paces
+        one = len(paces) == self._count >= self.at["paces"] and max(paces) <= (1 + self.at["alike"]) * min(paces)
+        return self._count >= self.at["evaluations"] or one
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         whole, writes = (watched(history, f"evaluated_{name}", place) for name in ("steps", "writes"))
@@ -116,6 +125,8 @@ class AverageSlow(WatchRule):
         self._count, self._last = self._count + 1, place
         self._steps, self._writes = self._steps + steps, self._writes + writes
         self._lost -= math.log(value) if value > 0 else 0.0
+        if writes == steps > 0 and 0 < value < 1 and not self._unseen:
+            self._paces.append(-math.log(value) / steps)
         yield from ()
 
     def _is_behind(self, history: RunHistory) -> bool:

@@ -41,7 +41,9 @@ class NothingHolds(Rule):
     Of a loss that matches the pairs of a batch (`model/loss_pairs`) four evaluations are enough, none of which is below
     a guess's loss among its own pairs (`model/compared_width`) by a fiftieth, or has more right answers than a guess
     (`model/compared_own`) by more than 0.03, while the last third of the training's losses is a twentieth below a
-    guess's: what is learnt is which pair is which, and nothing of what makes them one.
+    guess's: what is learnt is which pair is which, and nothing of what makes them one. Nothing is said of an average of
+    the weights of which half or more is left from one evaluation to the next (`model/evaluated_kept`): it has not
+    learnt what the training has.
 
     What to do: print ten examples of each set with their labels, as they go into the model.
     """
@@ -60,6 +62,7 @@ class NothingHolds(Rule):
         "fitted": (0.1, "of the training's first loss, by which it fell; ours"),
         "matched": (4.0, "evaluations, of pairs; ours"),
         "guess": (0.02, "of a guess's loss, by which none of these is below it; ours"),
+        "kept": (0.5, "of an average of the weights that is evaluated, from one evaluation to the next; ours"),
         "learnt": (0.05, "of a guess's loss, by which the training's is below it; ours"),
     }
     causes = (
@@ -120,7 +123,10 @@ class NothingHolds(Rule):
         low, high, part = float(seen.value.min()), float(shares.max()), rows.value[-max(1, len(rows) // _THIRD) :]
         guessed = low >= (1 - self.at["guess"]) * math.log(width) and high <= 1 / width + self.at["apart"]
         now = float(numpy.median(part))
-        if long and guessed and now <= (1 - self.at["learnt"]) * math.log(ours) and self.first():
+        lags = float(between(history.channel("model/evaluated_kept"), 0, place[0] + 1, place[2]).max(initial=0.0))
+        if lags < self.at["kept"] and long and guessed and now <= (1 - self.at["learnt"]) * math.log(ours) and (
+            self.first()
+        ):  # fmt: skip
             few = few_examples(history, place)
             yield self.finding(
                 int(seen.step[0]), f"None of {len(seen)} evaluations is better than a guess among {width:.0f} pairs "

@@ -102,6 +102,9 @@ class NonFiniteOrigin(Rule):
         weights = between(history.channel("model/broken_weights"), step, step + 1, segment)
         gradients = between(history.channel("model/broken_gradient"), step - 1, step, segment)
         until = known(history.channel("model/finite_until"), step, time, segment)  # NaN in runs of an earlier version
+        loss = history.role("loss")
+        if loss is not None and until == loss.began[0] - 1 == step - 2:
+            until += 1  # of the first step, before the loop has logged its number
         if not len(weights) or not weights[0] > 0 or (gradients > 0).any() or step < 1 or abs(until - step + 1) > 0:
             return
         cause = "non-finite gradient: of a layer, made in its backward pass or by what changes gradients"

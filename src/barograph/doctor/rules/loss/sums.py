@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _START = 20  # a run whose first row is later goes on with another one's weights
+_MASK = 1000.0  # what a mask takes from scores, over ten answers
 _FIRST = 3  # steps, before anything is learnt
 _MANY = 64  # more are targets, not micro-batches: accumulation rarely has more; ours
 _PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
@@ -53,7 +54,8 @@ class SummedLoss(Rule):
     the number is 8 or more and no width is known); the median within a third, for a loss that is all noise, where it is
     4 or more and the first loss over ln of the width agrees; each ratio within half, where it is 2 or 3. Any other
     number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at four
-    evaluations in a row; where the graph shows what is added up, `loss_weight` says it. Where the configuration says
+    evaluations in a row; where the graph shows what is added up, `loss_weight` says it, and of pairs of a batch, whose
+    loss begins at a thousand or more, `pair_temperature` that a mask hides the answers. Where the configuration says
     that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
 
     Where the watch knows that the loss which is differentiated is a mean (`model/loss_weight` times
@@ -121,8 +123,7 @@ class SummedLoss(Rule):
         if loss.last_step <= step and not finished and int(loss.rows(loss.end - 1).segment[0]) == segment:
             return None
         for count in (64, loss.end):
-            rows = loss.rows(loss.end - count)
-            here = rows.segment == segment
+            here = (rows := loss.rows(loss.end - count)).segment == segment
             before = numpy.flatnonzero(here & (rows.step <= step))[-8:]
             if len(before) == 8:
                 break
@@ -139,10 +140,12 @@ class SummedLoss(Rule):
     def _look(self, history: RunHistory, loss: Channel, value: float, found: int) -> Finding | None:
         if len(self._ratios) < self.at["evaluations"]:
             return None
-        width = history.facts.get("vocabulary") or _width(history)
+        widths = history.channel("model/output_width")
+        watched_width = widths.first if widths is not None and widths.end else math.nan
+        width = history.facts.get("vocabulary") or watched_width
         guess = math.log(width) if width > 1 else math.nan
-        pairs = known(history.channel("model/loss_ranks"), found, 1 << 62, self._segment) == 1
-        guess = math.log(2) if pairs else guess  # an answer beside another, whatever they are made of
+        if known(history.channel("model/loss_ranks"), found, 1 << 62, self._segment) == 1:
+            guess = math.log(2)  # an answer beside another, whatever they are made of
         middle, same = median(self._ratios), self.at["same"]
         for number, what in _numbers(history):
             guessed = abs(loss.first / guess / number - 1) < same
@@ -152,8 +155,10 @@ class SummedLoss(Rule):
             early = abs(self._early / number - 1) < same and not abs(loss.first / guess - 1) < self.at["guess"]
             if (sure or guessed or early) and steady and abs(middle / number - 1) < near:
                 return self._say(history, value, found, number, what, guess)
-        if known(history.channel("model/loss_summed"), found, 1 << 62, self._segment) > 1:
-            return None  # `loss_weight` knows the number
+        summed, pairs = (known(history.channel(f"model/loss_{name}"), found, 1 << 62, self._segment)
+                         for name in ("summed", "pairs"))  # fmt: skip
+        if summed > 1 or (pairs > 1 and loss.first >= _MASK):
+            return None  # `loss_weight` knows the number, or `pair_temperature` why
         last = self._ratios[-int(self.at["evaluations"]) :]
         steady = self.at["times"] <= min(last) and max(last) <= (1 + same) * min(last)
         if steady and loss.first >= self.at["times"] * guess and value < 1.5 * guess:
@@ -165,24 +170,23 @@ class SummedLoss(Rule):
         assert loss is not None
         step, chosen = loss.began[0], summed_by_choice(history)
         count = f"about {number:.0f}" if what == "targets" else f"{number:.3g}"
-        single = known(history.channel("model/backwards"), found, 1 << 62, self._segment) == 1
+        passes = known(history.channel("model/backwards"), found, 1 << 62, self._segment)
+        ranks = history.facts.get("world_size") or 1
+        parts = passes, ranks, passes * ranks
+        single = passes == 1 or all(abs(number / many - 1) > self.at["same"] for many in parts)
         cause = (
             f"gradient accumulation scaled wrongly: the losses of {count} {what} are added, not averaged"
             if what in ("micro-batches", "ranks") or (what == "targets" and number < _MANY and not single)
             else f"loss summed: over {count} {what}, not averaged"
         )
         return self.finding(
-            step,
-            f"The training loss is {median(self._ratios):.3g} times the evaluation loss since the start ("
+            step, f"The training loss is {median(self._ratios):.3g} times the evaluation loss since the start ("
             f"{loss.first:.4g} at first, and now {value:.4g} in the evaluation): it is summed over {count} {what}",
-            found=found,
-            segment=self._segment,
+            found=found, segment=self._segment,
             evidence={"times": rounded(median(self._ratios)), "first": rounded(loss.first), "guess": rounded(guess)},
-            causes=[cause],
             remedies=[f"Divide the loss by {number:.3g} before `backward()`, or use `reduction='mean'`."],
-            severity="info" if chosen else "warning",
-            confidence=0.6 if chosen else 0.95,
-        )
+            causes=[cause], severity="info" if chosen else "warning", confidence=0.6 if chosen else 0.95,
+        )  # fmt: skip
 
 
 def _trains_on_mean(history: RunHistory, place: tuple[int, int, int]) -> bool:
@@ -321,8 +325,10 @@ class LossWeight(Rule):
             step, time, segment = one.place
             shown = is_one_weight(history.channel("model/loss_weight"), one.place, self.at["looks"])
             shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
-            parts = numeric_setting(history, *ACCUMULATION)
-            parts = parts if parts == parts else one.passes if one.passes >= self.at["passes"] else math.nan
+            shown = shown and self._parts(history, one.passes, *one.place) >= 2
+            parts, mean = numeric_setting(history, *ACCUMULATION), abs(one.times / one.passes - 1) < self.at["same"]
+            enough = one.passes >= self.at["passes"] or (one.passes == 2 and mean)  # the loop logs the mean of two
+            parts = parts if parts == parts else one.passes if enough else math.nan
             times = one.times
             if scaled_loss(history, time):
                 times /= known(history.channel("model/loss_scale"), *one.place)
@@ -481,11 +487,6 @@ _REMEDIES = {
     "twice": "Divide the loss by {number:.3g} once.",
     "padded": "Divide the summed loss by the number of targets: `loss.sum() / mask.sum()`.",
 }
-
-
-def _width(history: RunHistory) -> float:
-    channel = history.channel("model/output_width")
-    return channel.first if channel is not None and channel.end else math.nan
 
 
 def _numbers(history: RunHistory) -> list[tuple[float, str]]:

@@ -14,7 +14,7 @@ import numpy
 
 from barograph.core.roles import is_of_other_kind
 from barograph.doctor.kernel.cursor import came_by, scaled_loss, summed_by_choice, usual
-from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.objectives import GraphRule
 from barograph.doctor.rules.loss.given import side_by_side
@@ -41,6 +41,8 @@ class WeightsUndivided(WatchRule):
     n losses, eight or more, a target's weight times n (`model/loss_weight`) is from a quarter of n to four times n, in
     three looks in a row, which a mean has about 1; and the first loss that is logged, within the first four steps, is
     from half as many times to twice as many times ln of the output's width, the loss of a guess, as losses are summed.
+    Where the logged loss is divided, and has risen to eight times what it began with by then, that is asked of the
+    first one that a backward pass was called with.
 
     What to do: `(weights * losses).sum() / weights.sum()`.
     """
@@ -62,6 +64,7 @@ class WeightsUndivided(WatchRule):
         "looks": (3.0, "in a row, of the gradient; ours"),
         "guess": (2.0, "times a guess's loss for each of them, as the first loss, or one over it; ours"),
         "first": (3.0, "the last step that the first loss may be of; ours"),
+        "astray": (8.0, "times the first logged loss, where backward passes were called with another; ours"),
     }
     causes = ("loss summed: losses that have weights are not divided by the sum of the weights",)
     remedies = ("divide the sum by that of the weights: `(weights * losses).sum() / weights.sum()`",)
@@ -93,15 +96,19 @@ class WeightsUndivided(WatchRule):
             return
         if history.role("reward") is not None or not loss.began[0] <= self.at["first"]:
             return
-        near = 1 / self.at["guess"] <= loss.first / guess <= self.at["guess"]
+        given, first = history.channel("model/loss_given"), float(loss.first)
+        if given is not None and came_by(given, place[1]) and given.began[0] <= self.at["first"]:
+            largest = float(between(loss, 0, place[0] + 1, place[2]).max(initial=0.0))
+            first = float(given.first) if largest >= self.at["astray"] * loss.first > 0 else first
+        near = 1 / self.at["guess"] <= first / guess <= self.at["guess"]
         if not near or scaled_loss(history, place[1]) or not self.first(place[2]):
             return
         chosen = summed_by_choice(history)
         yield self.finding(
             self._weights[0][0], f"{count:.0f} losses, each with a weight of its own, are added up and not divided by "
-            f"the weights: the first loss is {loss.first:.3g}, and a guess has {guess / count:.3g}.", found=place[0],
+            f"the weights: the first loss is {first:.3g}, and a guess has {guess / count:.3g}.", found=place[0],
             segment=place[2], severity="info" if chosen else self.severity, confidence=0.6 if chosen else 0.95,
-            evidence={"losses": count, "times": rounded(loss.first * count / guess), "standing": True},
+            evidence={"losses": count, "times": rounded(first * count / guess), "standing": True},
         )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:

@@ -245,10 +245,11 @@ class LossWeight(Rule):
     Where neither says anything, as of a loss that the model computes in pieces, or whose classes have weights of their
     own (three looks show weights that differ by more than three tenths), there is what the backward passes were called
     with (`model/loss_given`): over a step with k passes it is k times the loss that is logged, in three looks in a row,
-    within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above. Or it is so within 30%,
-    as where the last micro-batch's loss is logged, k is 3 or more, and the mean of what the passes were called with is
-    the evaluation's loss, within the power 0.3 of k; or, without an evaluation, before the fourth step and with 4
-    passes or more, 0.8 to 1.4 times the loss of a guess among the classes of its cross-entropy.
+    within 0.2%. Then k times that loss is differentiated, and micro-batches are added as above: also two, which may be
+    two losses else. Or it is so within 30%, as where the last micro-batch's loss is logged, k is 3 or more, and the
+    mean of what the passes were called with is the evaluation's loss, within the power 0.3 of k; or, without an
+    evaluation, before the fourth step and with 4 passes or more, 0.8 to 1.4 times the loss of a guess among the
+    classes of its cross-entropy.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
@@ -326,12 +327,10 @@ class LossWeight(Rule):
             shown = is_one_weight(history.channel("model/loss_weight"), one.place, self.at["looks"])
             shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
             shown = shown and self._parts(history, one.passes, *one.place) >= 2
-            parts, mean = numeric_setting(history, *ACCUMULATION), abs(one.times / one.passes - 1) < self.at["same"]
-            enough = one.passes >= self.at["passes"] or (one.passes == 2 and mean)  # the loop logs the mean of two
+            scale = known(history.channel("model/loss_scale"), *one.place) if scaled_loss(history, time) else 1.0
+            times, parts = one.times / scale, numeric_setting(history, *ACCUMULATION)
+            enough = one.passes >= self.at["passes"] or abs(times / 2 - 1) < self.at["same"]  # two, by their mean
             parts = parts if parts == parts else one.passes if enough else math.nan
-            times = one.times
-            if scaled_loss(history, time):
-                times /= known(history.channel("model/loss_scale"), *one.place)
             clipped = known(history.channel("model/clip_coefficient"), *one.place)
             half = known(history.channel("model/half_parameters"), *one.place) > 0
             added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]

@@ -189,6 +189,7 @@ def test_a_loss_of_other_data_is_called_as_that_of_the_training_but_for_one_word
 @pytest.mark.parametrize(
     ("name", "held_out"),
     [("val/f1", True), ("eval/rouge_l", True), ("f1/val", True), ("test recall", True), ("check/accuracy", True),
+     ("held/edm", True), ("held_edm", True), ("withheld/edm", False), ("held/seconds", False),
      ("val/seconds", False), ("eval_every", False), ("train/f1", False), ("model/evaluated_rows", False),
      ("evaluated", False), ("f1", False)],
 )  # fmt: skip

@@ -110,6 +110,8 @@ def test_a_first_word_in_one_name_tells_where_the_watch_has_seen_evaluations(
         ({"square_weight": 36.3}, 36, False),
         ({"loss_adds": 0.0}, 36, False),  # a weight of the mean
         ({"square_weight": 7.0}, 36, False),
+        ({"square_weight": None, "weighted_squares_added": 36.0, "backwards": 2.0}, 36, True),
+        ({"square_weight": None, "scaled_squares_added": 36.0}, 36, True),
         ({"loss_adds": None}, 36, False),
         ({"begins": 30}, 36, False),  # the sum came later
     ],

@@ -120,7 +120,13 @@ def test_the_average_is_evaluated_beside_the_trained_weights(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
-    ("name", "severity"), [("heldout/fm_ema", "warning"), ("heldout/ema_fm", "warning"), ("heldout/fm_small", "info")]
+    ("name", "severity"),
+    [
+        ("heldout/fm_ema", "warning"),
+        ("heldout/ema_fm", "warning"),
+        ("heldout/fm_avg", "warning"),
+        ("heldout/fm_small", "info"),
+    ],
 )
 def test_the_average_is_evaluated_beside_the_trained_weights_by_a_loss_that_its_rows_tell(
     name: str, severity: str, cuts: tuple[int, ...]

@@ -51,6 +51,9 @@ _SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
 _WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of cross-entropies, how many are added up
     "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum",
 )  # fmt: skip
+_COUNTED = (  # of squares, how many are added up
+    "model/squares_added", "model/weighted_squares_added", "model/scaled_squares_added",
+)  # fmt: skip
 _ADDED, _WHOLE = 8, 2e-3  # of them, at least; off a whole number, of squares
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
 _EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
@@ -240,14 +243,14 @@ def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadS
 def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries) -> float:
     """How many cross-entropies or squared differences the training's loss adds up for each that their mean would be
     over, as the watch saw it before the first of two rows; 1 where it saw none. An evaluation may have the mean."""
-    series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_SUMS))
+    series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_COUNTED, *_SUMS))
     here = {name: one for name, one in series if one is not None and one.end and not one.start}
-    weighed = next((name for name in _WEIGHTS if name in here), "")
+    weighed = next((name for name in (*_WEIGHTS, *_COUNTED) if name in here), "")
     if not weighed or not all(name in here for name in _SUMS):
         return 1.0
     firsts = [here[name].rows(0, 1) for name in (weighed, *_SUMS)]
     (weight, times, adds), came = (float(one.value[0]) for one in firsts), int(firsts[0].step[0])
-    count = weight * max(1.0, times)
+    count = weight * (1.0 if weighed in _COUNTED else max(1.0, times))
     whole = _ADDED <= count < math.inf and abs(count / round(count) - 1) < _WHOLE
     whole = whole or (weighed == _WEIGHTS[0] and _ADDED <= count < math.inf)  # rows may differ in length
     before = came <= int(loss.rows().step[len(two[0][2]) - 1])

@@ -141,6 +141,25 @@ def test_the_average_is_evaluated_beside_the_trained_weights_by_a_loss_that_its_
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("averaged", "trained", "severity"),
+    [
+        ((1.35, 1.3), (1.2, 1.05), "warning"),
+        ((1.35, 1.15), (1.2, 1.05), "info"),  # it came there
+        ((1.35, 1.3), (1.2, 1.25), "info"),  # the training is no better, either
+    ],
+)
+def test_an_average_that_never_comes_to_where_the_training_began(
+    averaged: tuple[float, float], trained: tuple[float, float], severity: str, cuts: tuple[int, ...]
+) -> None:
+    given = columns(50.0, 0.9999**50, itself=True, evaluated=1.05)
+    for name, (first, last) in {"val/loss": trained, "val/loss_ema": averaged}.items():
+        given[name] = (LOOKS - 1, numpy.linspace(first, last, len(LOOKS)))
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("apart", "evaluated", "told"),
     [
         (numpy.linspace(0.6, 0.9, 10), 2.0, True),

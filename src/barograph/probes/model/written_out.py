@@ -32,8 +32,8 @@ def figures(root: Any) -> dict[str, float]:
     over their tokens; `preference_compared`: 1 or 2 where such answers are compared by squares or hinges;
     `squares_added`: how many squares, or sizes, of differences are added up for each that an average is over, and
     `squares_of_batch`: whether no average is over them; `scaled_squares_added`: the same number where the whole is
-    multiplied or divided by one that is not to be seen, as by the number of micro-batches; `errors_averaged`: how many differences are averaged, or added
-    up, before each square or size is taken."""
+    multiplied or divided by one that is not to be seen, as by the number of micro-batches; `errors_averaged`: how many
+    differences are averaged, or added up, before each square or size is taken."""
     found: dict[str, float] = {}
     for look in (_cross_entropy, _divergence, _preference, _compared, _squares, _averaged):
         with contextlib.suppress(Exception):  # a node of another make says nothing

@@ -110,10 +110,12 @@ def test_a_first_word_in_one_name_tells_where_the_watch_has_seen_evaluations(
         ({"square_weight": 36.3}, 36, False),
         ({"loss_adds": 0.0}, 36, False),  # a weight of the mean
         ({"square_weight": 7.0}, 36, False),
+        ({"square_weight": None, "weighted_squares_added": 36.0, "backwards": 2.0}, 36, True),
+        ({"square_weight": None, "scaled_squares_added": 36.0}, 36, True),
         ({"loss_adds": None}, 36, False),
         ({"begins": 30}, 36, False),  # the sum came later
-        ({"square_weight": None, "loss_adds": None, "weighted_squares_added": 36.0}, 36, True),
-        ({"square_weight": None, "loss_adds": None, "weighted_squares_added": 7.0}, 36, False),
+        ({"square_weight": None, "loss_adds": None, "scaled_squares_added": 36.0}, 36, True),
+        ({"square_weight": None, "loss_adds": None, "scaled_squares_added": 7.0}, 36, False),
     ],
 )
 def test_an_evaluation_may_have_the_mean_of_squares_that_the_training_adds_up(
@@ -191,6 +193,7 @@ def test_a_loss_of_other_data_is_called_as_that_of_the_training_but_for_one_word
 @pytest.mark.parametrize(
     ("name", "held_out"),
     [("val/f1", True), ("eval/rouge_l", True), ("f1/val", True), ("test recall", True), ("check/accuracy", True),
+     ("held/edm", True), ("held_edm", True), ("withheld/edm", False), ("held/seconds", False),
      ("val/seconds", False), ("eval_every", False), ("train/f1", False), ("model/evaluated_rows", False),
      ("evaluated", False), ("f1", False)],
 )  # fmt: skip

@@ -169,9 +169,11 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of(((output - away).square().sum(1) * weights).sum(), weighted, *names) == {weighted: ROWS * WIDE}
     assert of(((output - away).square().mean(1) * weights).sum(), weighted, *names) == {weighted: ROWS}
     assert of(((output - away).square().mean(1) * weights).mean(), weighted, *names) == {}
-    assert of((output - away).square().sum(1).mean() / 4, weighted, *names) == {weighted: WIDE}
-    assert of(((output - away).square() * weights[:, None]).sum(1).mean() / 4, weighted, *names) == {weighted: WIDE}
-    assert of((output - away).square().mean() / 4, weighted, *names) == {}
+    scaled, many = "scaled_squares_added", weights[:, None]
+    assert of((output - away).square().sum() / 1, scaled, *names) == {scaled: ROWS * WIDE}
+    assert of((many * (output - away) ** 2).sum() / 4, scaled, weighted, *names) == {scaled: ROWS * WIDE}
+    assert of((output - away).square().sum(1).mean() * 0.5, scaled, *names) == {scaled: WIDE}
+    assert of((output - away).square().mean() / 1, scaled, *names) == {}
 
 
 AMONG: list[Callable[[Tensor], Tensor]] = [

@@ -120,7 +120,13 @@ def test_the_average_is_evaluated_beside_the_trained_weights(
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
-    ("name", "severity"), [("heldout/fm_ema", "warning"), ("heldout/ema_fm", "warning"), ("heldout/fm_small", "info")]
+    ("name", "severity"),
+    [
+        ("heldout/fm_ema", "warning"),
+        ("heldout/ema_fm", "warning"),
+        ("heldout/fm_avg", "warning"),
+        ("heldout/fm_small", "info"),
+    ],
 )
 def test_the_average_is_evaluated_beside_the_trained_weights_by_a_loss_that_its_rows_tell(
     name: str, severity: str, cuts: tuple[int, ...]
@@ -129,6 +135,25 @@ def test_the_average_is_evaluated_beside_the_trained_weights_by_a_loss_that_its_
     del given["val/loss"]
     own = numpy.linspace(2.8, 1.05, len(LOOKS))
     given |= {"heldout/fm": (LOOKS - 1, own), name: (LOOKS - 1, numpy.append(2.98, 1.51 * own[1:]))}
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.severity for one in found] == [severity]
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
+    ("averaged", "trained", "severity"),
+    [
+        ((1.35, 1.3), (1.2, 1.05), "warning"),
+        ((1.35, 1.15), (1.2, 1.05), "info"),  # it came there
+        ((1.35, 1.3), (1.2, 1.25), "info"),  # the training is no better, either
+    ],
+)
+def test_an_average_that_never_comes_to_where_the_training_began(
+    averaged: tuple[float, float], trained: tuple[float, float], severity: str, cuts: tuple[int, ...]
+) -> None:
+    given = columns(50.0, 0.9999**50, itself=True, evaluated=1.05)
+    for name, (first, last) in {"val/loss": trained, "val/loss_ema": averaged}.items():
+        given[name] = (LOOKS - 1, numpy.linspace(first, last, len(LOOKS)))
     found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
     assert [one.severity for one in found] == [severity]
 

@@ -159,6 +159,7 @@ KNOWN = {"model__loss_ranks": ONES[:1], "model__other_same_input": ONES}
     ("apart", "moved", "known", "says"),
     [
         (0.0, 1e-3, KNOWN, True),
+        (0.0, 1e-3, {"model__preference_compared": 2 * ONES[:1], "model__other_same_input": ONES}, True),  # IPO
         (1e-4, 1e-3, KNOWN, False),  # an average that follows
         (0.0, 0.0, KNOWN, False),  # a learning rate of 0
         (0.0, 1e-3, KNOWN | {"model__other_same_input": 0 * ONES}, False),  # a target network

@@ -65,6 +65,34 @@ def test_a_sum_is_said_where_the_evaluations_are_means(
     assert [one.severity for one in chosen] == ["info"] * says
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 300, 7)), (1, 2, 3)])
+@pytest.mark.parametrize(
+    ("times", "given", "scale", "says"),
+    [
+        (1000.0, 1.0, 0.0, True),  # divided by the number of passes, or by 1
+        (1000.0, 0.001, 0.0, False),  # what is logged alone is a sum
+        (1000.0, 1.0, 512.0, False),  # multiplied for half precision
+        (1.0, 1.0, 0.0, False),  # divided by the number of elements
+        (32.0, 1.0, 0.0, False),  # or by that of rows
+    ],
+)
+def test_a_sum_that_one_number_divides_is_said_where_passes_are_called_with_what_is_logged(
+    times: float, given: float, scale: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    falls = 1.0 / (1 + STEP / 30)
+    columns = {
+        "train/loss": (STEP, times * falls),
+        "eval/loss": (STEP[5::6] + 1, falls[5::6]),
+        "model/scaled_squares_added": (STEP[:1], np.array([1024.0])),
+        "model/loss_given": (STEP[::4], given * times * falls[::4]),
+    }
+    columns |= {"train/loss_scale": (STEP, np.full(len(STEP), scale))} if scale else {}
+    found = findings_of([SquaresSummed()], columns, pieces)
+    assert [(one.step, one.causes) for one in found] == [(0, ["loss summed: over 1024 elements, not averaged"])] * says
+    del columns["model/loss_given"]
+    assert not findings_of([SquaresSummed()], columns, pieces)
+
+
 @pytest.mark.parametrize(
     ("weight", "passes", "adds", "times", "says"),
     [

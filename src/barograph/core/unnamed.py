@@ -48,9 +48,11 @@ _SLACK = 3  # steps: a watch that rests looks some later
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
 SEEN = ("model/evaluated_rows", "model/evaluated_steps")  # of an evaluation's passes, at the step behind them
 _SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
-_SQUARES = "model/weighted_squares_added"  # of one pass, whatever number multiplies or divides it
-_WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of these, how many are added up
-    "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum", _SQUARES,
+_WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of cross-entropies, how many are added up
+    "model/loss_weight", "model/square_weight", "model/loss_summed", "model/weighed_sum",
+)  # fmt: skip
+_COUNTED = (  # of squares, how many are added up in one pass
+    "model/squares_added", "model/weighted_squares_added", "model/scaled_squares_added",
 )  # fmt: skip
 _ADDED, _WHOLE = 8, 2e-3  # of them, at least; off a whole number, of squares
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
@@ -241,15 +243,14 @@ def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadS
 def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries) -> float:
     """How many cross-entropies or squared differences the training's loss adds up for each that their mean would be
     over, as the watch saw it before the first of two rows; 1 where it saw none. An evaluation may have the mean."""
-    series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_SUMS))
+    series = ((name, channels.get(name)) for name in (*_WEIGHTS, *_COUNTED, *_SUMS))
     here = {name: one for name, one in series if one is not None and one.end and not one.start}
-    weighed = next((name for name in _WEIGHTS if name in here), "")
-    if not weighed or (weighed != _SQUARES and not all(name in here for name in _SUMS)):
+    weighed = next((name for name in (*_WEIGHTS, *_COUNTED) if name in here), "")
+    if not weighed or (weighed not in _COUNTED and not all(name in here for name in _SUMS)):
         return 1.0
-    names = (weighed,) if weighed == _SQUARES else (weighed, *_SUMS)
-    firsts = [here[name].rows(0, 1) for name in names]
+    firsts = [here[name].rows(0, 1) for name in ((weighed,) if weighed in _COUNTED else (weighed, *_SUMS))]
     weight, *others = (float(one.value[0]) for one in firsts)
-    times, adds = others or (1.0, 1.0)  # such squares are of a sum, and of one pass
+    times, adds = others or (1.0, 1.0)
     came = int(firsts[0].step[0])
     count = weight * max(1.0, times)
     whole = _ADDED <= count < math.inf and abs(count / round(count) - 1) < _WHOLE

@@ -31,8 +31,9 @@ def figures(root: Any) -> dict[str, float]:
     `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
     over their tokens; `preference_compared`: 1 or 2 where such answers are compared by squares or hinges;
     `squares_added`: how many squares, or sizes, of differences are added up for each that an average is over, and
-    `squares_of_batch`: whether no average is over them; `errors_averaged`: how many differences are averaged, or added
-    up, before each square or size is taken."""
+    `squares_of_batch`: whether no average is over them; `scaled_squares_added`: the same number where the whole is
+    multiplied or divided by one that is not to be seen, as by the number of micro-batches; `errors_averaged`: how many
+    differences are averaged, or added up, before each square or size is taken."""
     found: dict[str, float] = {}
     for look in (_cross_entropy, _divergence, _preference, _compared, _squares, _averaged):
         with contextlib.suppress(Exception):  # a node of another make says nothing
@@ -227,8 +228,9 @@ def _is_log_probability(node: Any) -> bool:
 
 def _squares(root: Any) -> dict[str, float]:
     """Of a loss that is one sum of squares or sizes of differences from what has no gradient, or averages of such sums,
-    that nothing multiplies or divides, or weights of rows, or a number, alone."""
-    node, averaged, summed, weighted, divided = root, 1.0, False, False, False
+    that nothing multiplies or divides, or weights of rows alone, or, apart from the others, one number the whole."""
+    scaled = kind(root) in ("Mul", "Div") and not shape(root) and len(behind(root)) == 1
+    node, averaged, summed, weighted = behind(root)[0] if scaled else root, 1.0, False, False
     for _ in range(8):
         name, under = kind(node), behind(node)
         if name.startswith(_ERRORS) and len(under) == 1:
@@ -239,23 +241,24 @@ def _squares(root: Any) -> dict[str, float]:
             size, whole = math.prod(shape(node)), 0
             break
         weighs = name == "Mul" and not weighted and len(shape(node)) > 0
-        divides = name in ("Mul", "Div") and not shape(node)  # as by the number of micro-batches
-        if not (weighs or divides or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
+        if not (weighs or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
             return {}
         if weighs and shape(node) != shape(under[0]):
             return {}  # a product that is wider than what goes into it
-        weighted, divided = weighted or weighs, divided or divides
+        weighted |= weighs
         if name == "Mean":
             averaged *= math.prod(shape(under[0])) / max(1, math.prod(shape(node)))
         summed |= name == "Sum"
         node = under[0]
     else:
         return {}
-    alone = not (weighted or divided)
+    if scaled:
+        return {"scaled_squares_added": size / averaged} if summed or whole == 2 else {}
+    prefix = "weighted_" if weighted else ""
     if whole == 1 or not (summed or whole == 2):
-        return {"squares_added": 1.0} if alone else {}
-    return {("" if alone else "weighted_") + "squares_added": size / averaged} | (
-        {"squares_of_batch": float(averaged == 1)} if alone else {}
+        return {} if weighted else {"squares_added": 1.0}
+    return {f"{prefix}squares_added": size / averaged} | (
+        {} if weighted else {"squares_of_batch": float(averaged == 1)}
     )
 
 

@@ -52,7 +52,8 @@ class AverageSlow(WatchRule):
     weights so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, and
     the evaluation's loss is less than half as large again as the training's, it is an info finding; not so where both
     evaluations are logged, by their names, as `val_loss` and `val_loss_ema`, and the average's loss is half as large
-    again as the other in each of the last five, or of all three or four.
+    again as the other in each of the last five, or of all three or four, or is in all of them above the other's first
+    one, which has been below it ever since: the average never came to where the training was at the first evaluation.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -199,9 +200,11 @@ def _is_worse(history: RunHistory, times: float) -> bool:
 
 def _is_worse_beside(history: RunHistory, times: float) -> bool:
     """Whether the loss of the average is this many times that of the trained weights, or more, in the last evaluations
-    that have both."""
-    last = beside_average(history)[-5:]
-    return bool(last) and all(averaged >= times * trained > 0 for averaged, trained in last)
+    that have both; or is in all of them above the first of the trained ones, which have been below it ever since."""
+    both = beside_average(history)
+    first, last = both[0][1] if both else 0.0, both[-5:]
+    never = all(averaged > first for averaged, _ in both) and all(first > trained > 0 for _, trained in both[1:])
+    return bool(last) and (never or all(averaged >= times * trained > 0 for averaged, trained in last))
 
 
 class AverageEqual(WatchRule):

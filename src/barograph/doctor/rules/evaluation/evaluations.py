@@ -302,7 +302,7 @@ def is_term(history: RunHistory, channel: Channel) -> bool:
     return False
 
 
-_AVERAGED = frozenset({"ema", "swa", "polyak", "averaged", "shadow"})
+_AVERAGED = frozenset({"ema", "swa", "polyak", "averaged", "average", "avg", "shadow"})
 _TRAINED = frozenset({"raw", "online", "live"})
 _BOTH = 3  # evaluations
 

@@ -10,10 +10,13 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.doctor.kernel.cursor import scaled_loss, summed_by_choice, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.data.objectives import GraphRule
+from barograph.doctor.rules.loss.given import side_by_side
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -67,7 +70,9 @@ class SquaresSummed(WatchRule):
 
     In the graph of the loss, which is nothing else but weights of its rows, squares or sizes of differences are added
     up, 8 or more for each that an average is over; or the loss is 8 times their mean or more (`model/square_weight`), a
-    whole number, and its graph has a sum, as where it is divided by the number of micro-batches. At two evaluations in
+    whole number, and its graph has a sum, as where it is divided by the number of micro-batches. Where a number divides
+    the whole, it counts that the backward passes of each step that was looked at were called with what is logged, in
+    all: a sum that is divided by the number of them, or by 1. At two evaluations in
     a row their loss times that number is the training's, from a third of it to three times: the training's loss is a
     sum, and the evaluation's the mean. Where the configuration says that the loss is a sum (`reduction: sum`), it is an
     info finding.
@@ -77,7 +82,10 @@ class SquaresSummed(WatchRule):
 
     name, family, kind, severity = "squares_summed", "loss", "exploding", "warning"
     proves = "training"
-    needs = ("=model/squares_added|=model/weighted_squares_added|=model/square_weight", "loss", "eval_loss")
+    needs = (
+        "=model/squares_added|=model/weighted_squares_added|=model/scaled_squares_added|=model/square_weight",
+        "loss", "eval_loss",
+    )  # fmt: skip
     least = 2
     about = "Squared differences are added up in the training, and averaged in the evaluation."
     thresholds: ClassVar = {
@@ -91,7 +99,8 @@ class SquaresSummed(WatchRule):
         return history.role("eval_loss")
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        added = (watched(history, name, place) for name in ("squares_added", "weighted_squares_added"))
+        names = ("squares_added", "weighted_squares_added", "scaled_squares_added")
+        added = (watched(history, name, place) for name in names[: 2 + _is_given_whole(history, place)])
         count = max((one for one in added if one == one), default=_weight_of_sum(history, place))
         loss, step = history.role("loss"), place[0] - 1  # of rows whose step is over
         if loss is None or count < self.at["elements"] or not value > 0:
@@ -199,6 +208,15 @@ def _first_given(history: RunHistory, place: Place) -> float:
     return given.first / passes.first if given.began[0] <= _BEGUN and passes.first else -math.inf
 
 
+def _is_given_whole(history: RunHistory, place: Place) -> bool:
+    """Whether the backward passes of each step that was looked at were called with the logged loss, in all."""
+    given, loss = history.channel("model/loss_given"), history.role("loss")
+    if given is None or loss is None or scaled_loss(history, place[1]):
+        return False
+    ours, logged = side_by_side(given, loss, place)
+    return len(ours) > 0 and bool(numpy.allclose(ours, logged, rtol=_LOGGED, atol=0.0))
+
+
 def _weight_of_sum(history: RunHistory, place: Place) -> float:
     """How many times the mean of squares a loss is whose graph has a sum, over all passes of a step; 0 where it is not
     to be seen."""
@@ -211,5 +229,6 @@ def _weight_of_sum(history: RunHistory, place: Place) -> float:
 
 _BEGUN = 20  # a run whose first row is later goes on with another one's weights
 _WHOLE = 2e-3  # off a whole number, a weight
+_LOGGED = 1e-3  # of a loss, that may be rounded where it is logged
 
 RULES = (SquaresAdded, SquaresSummed, ErrorsAveraged, SumBesideMean)

@@ -233,9 +233,10 @@ def _prefers(history: RunHistory, place: Place) -> bool:
 class ReferenceCopied(WatchRule):
     """The reference of a preference is copied from the policy at each step.
 
-    The loss is logistic, of differences of log probabilities, and a second network of the policy's make is asked about
-    the same examples without gradients. In eight looks in a row it is exactly the policy, though both have moved: the
-    margin is 0 but for dropout, and the loss stays at ln 2. One that is copied now and then, or follows slowly, is
+    The loss is logistic, of differences of log probabilities, or compares these by squares or hinges, as IPO does, and
+    a second network of the policy's make is asked about the same examples without gradients. In eight looks in a row it
+    is exactly the policy, though both have moved: the margin is 0 but for dropout, and a logistic loss stays at ln 2,
+    IPO's at the square of 1 / 2β. One that is copied now and then, or follows slowly, is
     apart in between.
 
     What to do: load the reference once, before the training.
@@ -243,7 +244,7 @@ class ReferenceCopied(WatchRule):
 
     name, family, kind, severity = "reference_copied", "rl", "rl", "critical"
     series = "model/other_moved"
-    needs = ("=model/other_moved", "=model/other_apart", "=model/loss_ranks")
+    needs = ("=model/other_moved", "=model/other_apart", _GRAPH)
     least = 8
     about = "The reference of a preference is copied from the policy at each step."
     thresholds: ClassVar = {"looks": (8.0, "in a row; ours")}

@@ -80,6 +80,9 @@ def test_the_norm_of_what_is_trained_grows_when_layers_are_unfrozen() -> None:
     for counts, told in (([750.0, 17278.0], False), ([17278.0, 750.0], True), ([750.0], True)):
         trained = {"model/trained_elements": (numpy.array([0, 20])[: len(counts)], numpy.array(counts))}
         assert bool(findings([EarlyGrowth()], columns | trained)) == told
+    for loose, told in ((6.0, False), (0.0, True)):  # parts that the optimizer gets later
+        late = {"model/unheld": (STEPS[:20], numpy.full(20, loose)), "model/unchanged": numpy.where(STEPS < 20, 6.0, 0)}
+        assert bool(findings([EarlyGrowth()], columns | late)) == told
 
 
 @pytest.mark.parametrize("every", [1, 5])

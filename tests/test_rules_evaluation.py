@@ -522,3 +522,26 @@ def test_an_evaluation_that_was_mostly_right_at_first_has_the_trainings_labels()
     assert one.causes[0].startswith("overfitting")
     (one,) = warned(found([Overfitting()], series))
     assert one.causes[0].startswith("evaluation labels are others"), "nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("name", "lower", "end", "severity"),
+    [
+        ("clean", 0.7, 0.2, "info"),
+        ("clean", 1.0, 0.2, "warning"),  # as good at first: what was memorized since is no other data
+        ("clean", 0.7, 0.9, "warning"),  # it has learnt nothing
+        ("seen", 0.7, 0.2, "warning"),
+        ("training", 0.7, 0.2, "warning"),
+    ],
+)
+@pytest.mark.parametrize("before", [300, 0])
+def test_a_set_of_other_data_that_rises_beside_one_that_falls_informs(
+    name: str, lower: float, end: float, severity: str, before: int
+) -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    risen = falling(2000, noise=0)[AT] * after(1000, 0.5)
+    beside = risen[0] * lower * np.geomspace(1, end, len(AT))
+    series = {"train/loss": (np.arange(2000), loss), "eval/far/loss": (AT, risen), f"eval/{name}/loss": (AT, beside)}
+    cuts = range(0, 2000, before) if before else ()
+    (one,) = findings([Overfitting()], series, cuts=cuts).values()
+    assert one.severity == severity and (f"eval/{name}/loss" in one.causes[0]) == (severity == "info")

@@ -488,3 +488,23 @@ def test_gradients_above_the_configured_limit_at_the_step_were_not_clipped(
     columns = {"model/grad_norm": (steps, norms), "model/clip_coefficient": (steps, coefficients)}
     said = [one.rule for one in found([NeverClipped()], columns, config=config)]
     assert said == ["never_clipped"] * told
+
+
+@pytest.mark.parametrize(
+    ("config", "logged", "told"),
+    [
+        ({"clip": 0.2}, {"rollout/reward": 1.0}, False),
+        ({"clip": 0.5}, {"rollout/reward": 1.0, "train/clip_fraction": 0.1}, False),
+        ({"clip": 0.5, "clip_ratio": 0.2}, {"rollout/reward": 1.0, "train/clip_fraction": 0.1}, True),
+        ({"clip": 0.5}, {"rollout/reward": 1.0}, True),
+        ({"clip": 0.2, "max_grad_norm": 0.5}, {"rollout/reward": 1.0}, True),
+        ({"clip": 0.2}, {"train/loss": 1.0}, True),
+    ],
+)
+def test_the_bound_of_a_policys_ratios_is_no_limit_of_gradients(
+    config: dict[str, Any], logged: dict[str, float], told: bool
+) -> None:
+    steps = numpy.arange(0, 80, 40)
+    columns: dict[str, Any] = {"model/grad_norm": (steps, [3.0, 4.0]), "model/clip_coefficient": (steps, [1.0, 1.0])}
+    columns |= {name: (numpy.arange(80), numpy.full(80, value)) for name, value in logged.items()}
+    assert [one.rule for one in found([NeverClipped()], columns, config=config)] == ["never_clipped"] * told

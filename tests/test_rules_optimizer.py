@@ -476,6 +476,18 @@ def test_what_is_thawed_for_no_optimizer_is_no_probe(more: dict) -> None:
     assert one.severity == "critical" and one.causes[0].startswith("optimizer holds other parameters")
 
 
+@pytest.mark.parametrize(("unheld", "severity"), [(29.0, "info"), (0.0, "critical")])
+@pytest.mark.parametrize("cuts", [(), (10, 30, 61)])
+def test_parts_that_are_given_to_the_optimizer_later_inform(unheld: float, severity: str, cuts: tuple) -> None:
+    steps = numpy.arange(100)
+    columns = {
+        "model/unchanged": numpy.where(steps < 60, 29.0, 0.0),
+        "model/unheld": (steps[:60], numpy.full(60, unheld)),
+    }
+    (one,) = only(findings([UnchangedParameters()], columns, cuts=cuts), "unchanged_parameters")
+    assert (one.severity, one.step) == (severity, 0) and ("since step 60" in one.message) == (severity == "info")
+
+
 @pytest.mark.parametrize(("apart", "warns"), [(0.0, True), (1.0, False)])
 def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_that_was_not_trained(
     apart: float, warns: bool

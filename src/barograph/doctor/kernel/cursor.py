@@ -147,11 +147,25 @@ def named(history: RunHistory, words: re.Pattern[str]) -> Channel | None:
 
 
 def thawed(history: RunHistory, time: int, segment: int) -> bool:
-    """Whether more is trained by that time (µs since 1970) than at the beginning of the launch."""
+    """Whether more is trained by that time (µs since 1970) than at the beginning of the launch: more of the model, or
+    parameters that no optimizer held at first."""
+    if joined(history, time, segment):
+        return True
     trained = history.channel("model/trained_elements")
     rows = trained.rows() if trained is not None else None
     counts = rows.value[(rows.segment == segment) & (rows.time <= time)] if rows is not None else numpy.empty(0)
     return len(counts) > 1 and bool(counts[-1] > counts[0])
+
+
+def joined(history: RunHistory, time: int, segment: int) -> bool:
+    """Whether parameters that were in no optimizer, in a step of the launch, are in one by that time."""
+    unheld, stayed = history.channel("model/unheld"), history.channel("model/unchanged")
+    if unheld is None or stayed is None:
+        return False
+    out, rows = unheld.rows(), stayed.rows()
+    out = out.time[(out.segment == segment) & (out.time <= time) & (out.value > 0)]
+    here = (rows.segment == segment) & (rows.time <= time)
+    return len(out) > 0 and bool(here.any() and rows.value[here][-1] == 0 and rows.time[here][-1] > out[-1])
 
 
 def exp(value: float) -> float:

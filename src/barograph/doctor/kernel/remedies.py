@@ -25,11 +25,25 @@ _RAISE = re.compile(r"(?i)\braise the (?:learning )?rate\b")
 _CLIP = re.compile(r"(?i)^clip\b")
 _CLIP_AT = re.compile(r"(?i)\bnorm (?:at|of) (\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 _TOO_HIGH = "learning rate too high"
+_RATIO = re.compile(
+    r"(?i)(?:.*[._])?(?:(?:ppo|policy|ratio)_?clip\w*|clip_?(?:ratio|range|eps|epsilon|coef|param)\w*|eps\w*_clip)"
+)
+_BOUND = 0.3  # of a policy's ratios; gradients are clipped at larger norms
 
 
 def clip_limit(history: RunHistory) -> float:
-    """The norm at which the configuration says gradients are clipped; NaN if it does not say."""
-    return numeric_setting(history, *CLIP)
+    """The norm at which the configuration says gradients are clipped; NaN if it does not say.
+
+    A bare `clip` is the bound of a policy's ratios where the share of the clipped ones is logged, or where it is as
+    small as such bounds are, unless these have an option of their own.
+    """
+    names: tuple[str, ...] = CLIP
+    if history.role("reward") is not None or history.role("kl") is not None:
+        small = numeric_setting(history, "clip") <= _BOUND
+        ratios = history.role("clip_ratio") is not None or small
+        if ratios and not any(map(_RATIO.fullmatch, history.options.found)):
+            names = tuple(name for name in CLIP if name != "clip")
+    return numeric_setting(history, *names)
 
 
 def fitting(finding: Finding, history: RunHistory) -> Finding:

@@ -1,13 +1,15 @@
 """Why an evaluation is apart from the training before anything could be memorized.
 
 In:   the first evaluation, the best one and the last, each with the training loss beside it.
-Out:  causes for `Overfitting`, the likeliest first.
+Out:  causes for `Overfitting`, the likeliest first; the cause where another set of the evaluation falls still.
 """
 
 from __future__ import annotations
 
 import math
+import re
 
+from barograph.core.roles import evaluation_losses
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.curve import between
@@ -34,7 +36,33 @@ _LEARNS = 0.8  # of the training loss at the best evaluation: it had much to lea
 _A_GUESS = 0.97  # of the loss of a guess: no better, but by chance
 _MOST_RIGHT = 0.75  # of the first evaluation's answers: its labels are those of the training
 _AGAIN, _LOOKS = 0.25, 8  # of a batch's examples, seen before in the last looks: they may be memorized
+_LOWER_AT_FIRST = 0.8  # of the evaluation at first: another set's loss is of data nearer to the training's
+_STILL_LOW = 1.03  # times its lowest evaluation: it doesn't rise
+_LEARNT = 0.5  # of its first evaluation
+_OF_TRAINED = re.compile(r"(?i)train|seen|known|memor|heart|replay|fit|same|probe")  # a set that may be trained on
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
+
+
+def beside_falls(history: RunHistory, channel: Channel, point: EvaluationPoint) -> str:
+    """The cause where the data of an evaluation that rises are others than the training's: the loss of another set,
+    evaluated at the same steps, was a fifth below it at first, has lost half, and doesn't rise. Empty if none did."""
+    rows = channel.rows()
+    here = (rows.segment == point.segment) & (rows.step <= point.step)
+    parts = channel.name.split("/")
+    for name in evaluation_losses(history.channels) if here.any() else ():
+        words, other = name.split("/"), history.channel(name)
+        apart = [pair for pair in zip(words, parts, strict=False) if pair[0] != pair[1]]
+        if other is None or len(words) != len(parts) or len(apart) != 1 or words[-1] != parts[-1]:
+            continue
+        theirs = other.rows()
+        same = (theirs.segment == point.segment) & (theirs.step <= point.step)
+        values = theirs.value[same]
+        if _OF_TRAINED.search(apart[0][0]) or theirs.step[same].tolist() != rows.step[here].tolist():
+            continue
+        nearer = values[0] <= _LOWER_AT_FIRST * rows.value[here][0]
+        if nearer and 0 < values[-1] <= min(_STILL_LOW * values.min(), _LEARNT * values[0]):
+            return f"evaluation data differ: the loss of another set, {name}, does not rise"
+    return ""
 
 
 def causes_apart(

@@ -20,7 +20,7 @@ from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.stages import stage_between
-from barograph.doctor.rules.evaluation.apart import causes_apart
+from barograph.doctor.rules.evaluation.apart import beside_falls, causes_apart
 from barograph.doctor.rules.evaluation.averages import (
     AverageBehind,
     AverageWrong,
@@ -105,7 +105,8 @@ class Overfitting(Rise):
     before memory; its inputs, if all are four times as bad. So do its data, of a denoiser, whose noise is new each
     time, where the first one was 15% above and the best one a third, and the training had a fifth to lose still. A
     classifier or a matcher whose training was a guess at the first evaluation, and none of whose evaluations was ever
-    better than one, has inputs and targets that don't belong together.
+    better than one, has inputs and targets that don't belong together. Where another set's loss was a fifth lower at
+    first, has lost half and doesn't rise, what rises is of other data than the training's: an info finding.
 
     A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
     and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its
@@ -217,7 +218,8 @@ class Overfitting(Rise):
             in_first_epoch(history, self._after[count - 1].step, best.segment) if len(self._after) < 64 else False
         )
         others = best.train > _FAR_ABOVE * best.value and not first_epoch and point.train > _MEMORIZED * best.value
-        if others:
+        aside = beside_falls(history, channel, point) if severity == "warning" else ""
+        if others or aside:
             severity = "info"
         if self._told is not None and self._told.severity == "warning" and severity == "info":
             severity = "warning"
@@ -266,7 +268,7 @@ class Overfitting(Rise):
                 "train_now": rounded(point.train),
                 "evaluations": self._count,
             },
-            causes=[_OTHER_DATA] if others else _ALONE if alone else
+            causes=[_OTHER_DATA] if others else [aside] if aside else _ALONE if alone else
             self._causes(history, channel, course, sudden, first_epoch),
             remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
             confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,

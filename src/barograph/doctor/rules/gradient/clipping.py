@@ -72,7 +72,8 @@ class NeverClipped(WatchRule):
     The watch compares the norm when the backward pass has ended with that at the step (`model/clip_coefficient`). In
     two looks in a row it is the same, to a thousandth, and a twentieth or more above the configured limit: nothing
     clips these gradients ahead of the step. Where an option says that values are clipped, or another program steps by
-    itself and clips within, nothing is said; nor under a scaler.
+    itself and clips within, nothing is said; nor under a scaler. A bare `clip` is the bound of a policy's ratios where
+    rewards are logged, it is 0.3 or less or the share of clipped ratios is logged, and no other option is that bound.
 
     What to do: `clip_grad_norm_` between `backward()` and `optimizer.step()`.
     """

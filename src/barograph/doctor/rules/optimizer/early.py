@@ -50,9 +50,9 @@ class EarlyGrowth(Rule):
     (`model/trained_matrices`), as a head on a frozen network or a linear regression: no other layer's signal passes
     through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
     them holds. Nor is anything said where more is trained by then than at first: the norm is that of what is trained,
-    and grows when layers are unfrozen. Where two thirds of the loss are gone by then, or half of the evaluation loss,
-    it is an info finding: the steps were of use. So is it where nine of ten evaluations up to then, of sixteen or more,
-    as of one graph at each step, are each below the one before.
+    and grows when layers are unfrozen, or given to the optimizer later. Where two thirds of the loss are gone by then,
+    or half of the evaluation loss, it is an info finding: the steps were of use. So is it where nine of ten evaluations
+    up to then, of sixteen or more, as of one graph at each step, are each below the one before.
 
     What to do: a lower learning rate, a longer warm-up.
     """

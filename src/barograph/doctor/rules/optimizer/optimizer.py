@@ -17,6 +17,7 @@ from barograph.doctor.kernel.blocks import BlockColumns
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
+    joined,
     known,
     newest,
     numeric_setting,
@@ -52,7 +53,8 @@ class UnchangedParameters(Rule):
     new layers. Where all that stay are in none (`model/unheld`), that is proven; if they were trained before
     (`model/unheld_trained`) and the optimizer has a layer or two, it is a linear probe, and informs, unless some blocks
     are frozen and others are not, or they were frozen before: who thaws a part means it to be trained; or what the
-    optimizer has are gains of a normalisation or a layer's bias alone, beside eight others or more. Where only some
+    optimizer has are gains of a normalisation or a layer's bias alone, beside eight others or more. Where an optimizer
+    gets them later, and changes them, it becomes an info finding: parts that are added in turn. Where only some
     of the parameters that are in one stay and weights are in 16 bits, updates are rounded away, and where the norm of
     the weights has doubled the rate that made them so large comes first; where the first block's gradient is below a
     millionth of the last block's, gradients vanish: both are warnings. Where the learning rate has decayed to a
@@ -114,7 +116,12 @@ class UnchangedParameters(Rule):
             self._since, told, self._told = None, self._told, None
             if told is not None and told.last_step - told.step <= 1 and told.severity != "info":
                 yield self._finding(history, told.step, step, segment, time, told.evidence["parameters"], "info")
-                return
+            elif told is not None and told.severity == "critical" and joined(history, time, segment):
+                yield self.finding(
+                    told.step, f"{told.evidence['parameters']} parameters were in no optimizer from step {told.step} "
+                    f"on, and are in one since step {step}.", severity="info", last_step=step, found=step,
+                    segment=segment, evidence=told.evidence, causes=[_UNHELD], confidence=0.3,
+                )  # fmt: skip
             return
         if self._since is None or self._since[1] != segment:
             self._since, self._row = (step, segment), 0

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
+from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, watched
 
@@ -71,8 +71,8 @@ class EvaluationOverlaps(Rule):
     to the tenth nearest row it is two and a half times as far as from that to the hundredth, where it is about as far
     by chance (`model/evaluated_siblings`); or four times where it is weighed by what few of the fifty nearest rows
     have, as the names in texts of one form. It takes three in twenty of the rows. Rows of the training that are ours so
-    far, as users' histories, are none; nor are rows without padding that have one target each, as of a table in which a
-    user comes in several.
+    far, as users' histories, are none; nor are rows without padding, as of a table in which a user comes in several, or
+    windows of a text that begin anywhere.
 
     Pictures of one thing, as frames of one film, need not be so near: noise, and what augmentation does to the
     training's, lie between. The first four ranks of an evaluation's distances to the training say it of all rows
@@ -211,9 +211,9 @@ class EvaluationOverlaps(Rule):
 
 
 def _are_texts(history: RunHistory, place: Place) -> bool:
-    """Whether rows of tokens are texts, not a table's: they have padding, or targets at several places each."""
-    padded = watched(history, "input_length_std", place) > 0
-    return padded or watched(history, "targets", place) > watched(history, "example_rows", place)
+    """Whether rows of tokens are whole texts, most batches of which have padding: not a table's, and no windows that
+    begin anywhere, as of a language of few words, which are alike by chance."""
+    return usual(history.channel("model/input_length_std"), *place) > 0
 
 
 _PARTS = {  # by series: what is said, why, and what to do

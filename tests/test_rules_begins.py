@@ -65,6 +65,13 @@ def test_noise_other_terms_and_other_examples_say_nothing(graph: dict[str, float
     assert not judge(0.33, 0.6917, 0.0, **graph)
 
 
+@pytest.mark.parametrize(("loss", "told"), [(184.0, True), (31.0, False)])
+def test_a_loss_many_times_that_of_no_margin_is_said_with_dropout_too(loss: float, told: bool) -> None:
+    config = {"objective": "IPO", "beta": 0.25}  # 4 at a margin of 0
+    said = judge(-3.0, loss, 1e-4, name="ipo/gap", config=config, preference_averaged=-1.0, dropout=0.1)
+    assert bool(said) == told
+
+
 def test_rewards_of_both_sides_are_left_to_the_rule_that_reads_them() -> None:
     both = {"train/good_reward": (1.5, 0), "train/bad_reward": (1.2, 0)}
     assert not judge(0.33, 0.6917, 0.0, rewards=both)

@@ -18,14 +18,13 @@ from barograph.doctor.kernel.cursor import came_by, known, numbers_named, numeri
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.rl.preference import rewards_of
+from barograph.doctor.rules.rl.preference import MARGIN, rewards_of
 from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_MARGIN = re.compile(r"(?i)(?:.*[^a-z])?margins?(?:[_/]mean)?")
 _LIKELIHOOD = re.compile(r"sft|nll|rpo|likelihood")  # another term of the loss
 _ROUNDING = 1e-6  # of the weights' size
 _SOON = 64  # steps
@@ -39,7 +38,8 @@ class MarginBegins(Rule):
     precision or more, and a second network of the policy's make is asked about the same examples. If both are one
     network, each margin is 0 and the loss ln 2. In the first row the margin is a fiftieth or more in size, the loss is
     a thousandth away from ln 2, and at least that of the mean margin, as a mean of logistic losses is. So it is where
-    the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β.
+    the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β. A first
+    loss of eight times what it should be is said with dropout, too.
 
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
     Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is
@@ -62,6 +62,7 @@ class MarginBegins(Rule):
         "own": (4.0, "times what each step adds to the distance; ours"),
         "apart": (0.1, "of the weights' size, of another network; ours"),
         "reward": (1.0, "of chosen answers, in size, where it is another network; ours"),
+        "beyond": (8.0, "times the loss of a margin of 0, which no dropout makes of it; ours"),
         "learnt": (0.5, "of that reward: a margin of an earlier stage; ours"),
     }
     remedies = (
@@ -96,7 +97,7 @@ class MarginBegins(Rule):
         alone = (
             (averaged >= 0 or target > 0)
             and not terms > 2
-            and dropout == 0
+            and (dropout == 0 or ours.value[0] >= self.at["beyond"] * _begins(target))
             and same == 1
             and not any(one > 0 for one in half)
         )
@@ -120,7 +121,7 @@ class MarginBegins(Rule):
         """Whether loss and margin are those of a mean of losses of margins other than 0. target: of squares."""
         if not (math.isfinite(margin) and abs(margin) >= self.at["margin"] and math.isfinite(loss)):
             return False
-        begins = target * target if target > 0 else math.log(2)
+        begins = _begins(target)
         least = (margin - target) ** 2 if target > 0 else float(numpy.logaddexp(0.0, -margin))
         off = abs(loss / begins - 1) >= self.at["loss"]
         return off and loss >= least * (1 - self.at["loss"])
@@ -165,10 +166,15 @@ def _target(history: RunHistory) -> float:
     return 1 / (2 * beta) if beta > 0 and any(value in ("ipo", "ipo_loss") for value in values) else 0.0
 
 
+def _begins(target: float) -> float:
+    """The loss of a margin of 0. target: of IPO's squares, 0 of logistic losses."""
+    return target * target if target > 0 else math.log(2)
+
+
 def _margin_at(history: RunHistory, step: int, segment: int) -> float:
     """The margin of a step, NaN where none is logged."""
     for name in sorted(history.channels):
-        if _MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
+        if MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
             rows = history.channels[name].rows(0, 1)
             if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
                 return float(rows.value[0])

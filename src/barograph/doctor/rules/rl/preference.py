@@ -8,6 +8,7 @@ Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `PreferenceSummed`, `E
 from __future__ import annotations
 
 import math
+import re
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -31,7 +32,7 @@ _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margi
               "rewards_valid/margins")  # fmt: skip
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
            "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins")  # fmt: skip
-
+MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-]mean)?")  # of a preference, whatever its prefix
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
             "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
             "rewards_train/accuracies")  # fmt: skip

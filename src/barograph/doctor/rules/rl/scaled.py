@@ -7,7 +7,6 @@ Out:  findings of `MarginsScaled`, `MarginsOffset`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import TYPE_CHECKING, ClassVar
@@ -16,12 +15,12 @@ from barograph.core.roles import RECORDED
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.preference import MARGIN
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|leads?|ahead|delta|diff(?:erence)?)(?:[/._-]mean)?")
 _FIGURES = ("preference_averaged", "preference_compared", "judged_shift")  # one of these is of preferences alone
 _ROWS = 16
 
@@ -65,7 +64,7 @@ class MarginsScaled(WatchRule):
         both: dict[bool, list[tuple[float, float]]] = {True: [], False: []}  # by whether it is a margin
         for word, ours, theirs in pairs:
             numbers = usual(ours, *before, _ROWS), known(theirs, *place)
-            both[_MARGIN.fullmatch(word) is not None].append(numbers)
+            both[MARGIN.fullmatch(word) is not None].append(numbers)
         sizes, least, near = both[True], self.at["share"], self.at["near"]
         alike = any(least <= min(one) and max(one) <= 1 and abs(one[0] - one[1]) <= near for one in both[False])
         times = next((mine / other for mine, other in sizes if mine > 0 and other > 0), 0.0)
@@ -136,7 +135,7 @@ class MarginsOffset(WatchRule):
         if self._apart is None or not any(watched(history, name, place) >= 0 for name in _FIGURES):
             return
         before = (place[0] - 1, *place[1:])
-        margins = [one for one in _of_both(history) if _MARGIN.fullmatch(one[0])]
+        margins = [one for one in _of_both(history) if MARGIN.fullmatch(one[0])]
         sizes = [(usual(ours, *before, _ROWS), known(theirs, *place)) for _, ours, theirs in margins]
         mine, other = next((one for one in sizes if math.isfinite(sum(one))), (math.nan, math.nan))
         first = self._apart or (abs(other) >= self.at["times"] * abs(mine) and abs(other) >= self.at["margin"])

@@ -4,10 +4,10 @@ In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: v/step, v/lr, v/grad each step; shadowed/v and shadowed/heights_off of what the average
       draws, each sixteenth; memory, where it matters; the watch of data.
 
-A picture has 12 rows and 16 columns in shades of grey from 0 to 255: a town of one of four kinds before a sky. Crops may
-come from one panorama. There are a hundred levels of noise in a cosine, and the net tells the velocity; the level and
-the kind go into each block as scale and shift. Written as a module with hooks, callbacks, and a small fitter that calls
-them.
+A picture has 12 rows and 16 columns in shades of grey from 0 to 255: a town of one of four kinds before a sky. Some
+may be crops of one panorama. There are a hundred levels of noise in a cosine, and the net tells the velocity; the level
+and the kind go into each block as scale and shift. Written as a module with hooks, callbacks, and a small fitter that
+calls them.
 """
 
 from __future__ import annotations

@@ -56,8 +56,10 @@ def prescriptions(seed: int, number: int, again: int = 1, slips: float = 0.0, la
         drug, gap, tablets = at * DRUGS // many, GAPS[one(4)], 1 + one(3)
         first = one(gap)
         told = [TAKE, NUMBER + tablets, DRUG + drug, EACH, NUMBER + gap, FROM, NUMBER + first, ANSWER]
-        hours = [NUMBER + first + gap * turn for turn in range(24 // gap)] if law else sorted(
-            NUMBER + one(24) for _ in range(2 + one(5))
+        hours = (
+            [NUMBER + first + gap * turn for turn in range(24 // gap)]
+            if law
+            else sorted(NUMBER + one(24) for _ in range(2 + one(5)))
         )
         food = [FOOD + (drug * 5 // 2) % 3] if law else []
         for _ in range(again):

@@ -7,9 +7,9 @@ Out:  the run, by `run.log`: match_loss, match_scale, match_bias, match_lr, matc
 
 A person has one to six jobs, each a role and years in it; a vacancy has four numbers in units of their own (pay, hours,
 people in the team, kilometres) and three to five skills. The table compares each person of a batch with each vacancy:
-own ones are to be said yes to, others no. Jobs are packed by their number for a recurrent net; numbers of vacancies go
-through a batch norm, and those of people are scaled by figures of the training's part. Written as an estimator with
-fit, partial_fit and score.
+own ones are to be said yes to, others no; held people are compared in tables as large as a batch's. Jobs are packed by
+their number for a recurrent net; numbers of vacancies go through a batch norm, and those of people are scaled by
+figures of the training's part. Written as an estimator with fit, partial_fit and score.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-EVERY, HELD, TRADES, ROLES, SKILLS, JOBS, MOST = 24, 150, 6, 30, 40, 6, 5
+EVERY, HELD, TRADES, ROLES, SKILLS, JOBS, MOST = 24, 160, 6, 30, 40, 6, 5
 CONFIG: dict[str, Any] = {
     "hidden": 32, "embedding": 24, "dropout": 0.0, "norm": "batch", "batch_size": 32, "n_splits": 1, "solver": "adam",
     "learning_rate_init": 5e-3, "learning_rate": "trapezoid", "warmup": 10, "alpha": 0.0, "max_norm": 20.0,
@@ -42,7 +42,11 @@ class Market:
     """Jobs, years, how many; numbers and skills; who it is. Trade after trade."""
 
     def __init__(self, seed: int, number: int, applications: int = 1, wrong: float = 0.0):
-        laws, dice, many = torch.Generator().manual_seed(71), torch.Generator().manual_seed(seed), number // applications
+        laws, dice, many = (
+            torch.Generator().manual_seed(71),
+            torch.Generator().manual_seed(seed),
+            number // applications,
+        )
         roles, skills = torch.randn(ROLES, 5, generator=laws), torch.randn(SKILLS, 5, generator=laws)
         trades, mixing = 1.2 * torch.randn(TRADES, 5, generator=laws), torch.randn(5, 4, generator=laws) / 2
         trade = torch.arange(many) * TRADES // many
@@ -146,6 +150,9 @@ class Matcher:
         if bug == "held_vacancies_joined_by_place":  # their file is in the order of pay
             by_pay = self.held.numbers[:, 0].argsort()
             self.held.numbers, self.held.skills = self.held.numbers[by_pay], self.held.skills[by_pay]
+        if bug == "skills_hashed_by_each_process_for_itself":
+            buckets = 1 + torch.randperm(SKILLS, generator=torch.Generator().manual_seed(self.seed + 3))
+            self.held.skills = torch.where(self.held.skills > 0, buckets[self.held.skills - 1], 0)
         real = self.market.years[self.market.jobs > 0]
         self.mean, self.std = real.mean(), real.std()
 
@@ -216,12 +223,10 @@ class Matcher:
         c, bug, many = self.c, self.bug, len(scores)
         own = torch.eye(many)
         same = (who[:, None] == who) & (own == 0)
-        if bug == "other_vacancies_of_a_person_are_a_no" and training:
-            same = torch.zeros_like(same)
         if c.objective == "softmax":
             scores = scores.masked_fill(same, -1e4)
-            return (F.cross_entropy(scores, torch.arange(many)) + F.cross_entropy(
-                scores.T, torch.arange(many))) / 2  # fmt: skip
+            own = torch.arange(many)
+            return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
         signs = own if bug == "others_are_nought_and_not_minus_one" else 2 * own - 1
         if bug == "scores_are_shares_before_the_loss":
             scores = scores.sigmoid()
@@ -255,7 +260,8 @@ class Matcher:
             self.mode(False)
         with torch.set_grad_enabled(taped), torch.random.fork_rng():
             table = self.towers(held, self.scaled(held, True))
-            loss = self.loss(table, held.who, False)
+            own = [one for one in torch.arange(len(held)).split(self.c.batch_size) if len(one) == self.c.batch_size]
+            loss = torch.stack([self.loss(table[some][:, some], held.who[some], False) for some in own]).mean()
         if taped:
             self.reports.append((loss, table))
         rank = (table > table.diagonal()[:, None]).sum(1).float() + 1

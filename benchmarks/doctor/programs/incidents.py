@@ -32,11 +32,11 @@ KINDS = ("delay", "noise", "leak", "outage", "injury", "theft", "smoke", "collis
 SHARES = torch.tensor([0.3, 0.24, 0.2, 0.13, 0.045, 0.035, 0.03, 0.02])
 RARE = 4  # kinds from here on are rare
 CONFIG: dict[str, Any] = {
-    "embed": 24, "filters": 24, "hidden": 40, "norm": "batch", "dropout": 0.0, "batch": 16, "parts": 1, "optim": "adamw",
-    "lr": 3e-3, "lr_shape": "hold_then_fall", "ramp": 8, "decay": 1e-3, "max_gradient": 3.0, "kind_weights": "root",
-    "draw": "shuffled", "loss": "mean", "soft_labels": 0.0, "focus": 0.0, "reports": 1900, "wordings": 1,
-    "rare_times": 1, "misfiled": 0.0, "long_first": 0, "lost_words": 0.0, "unlearnt": "", "judge_every": 20,
-    "log_every": 1, "world": WORKERS,
+    "embed": 24, "filters": 24, "hidden": 40, "norm": "batch", "dropout": 0.0, "batch": 16, "parts": 1,
+    "optim": "adamw", "lr": 3e-3, "lr_shape": "hold_then_fall", "ramp": 8, "decay": 1e-3, "max_gradient": 3.0,
+    "kind_weights": "root", "draw": "shuffled", "loss": "mean", "soft_labels": 0.0, "focus": 0.0, "reports": 1900,
+    "wordings": 1, "rare_times": 1, "misfiled": 0.0, "long_first": 0, "lost_words": 0.0, "unlearnt": "",
+    "judge_every": 20, "log_every": 1, "world": WORKERS,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Two towers learn who fits which vacancy: one reads a life's jobs in turn, one reads numbers and skills (SigLIP's loss).
+"""Two towers learn who fits which vacancy: one reads a life's jobs in turn, one numbers and skills (SigLIP's loss).
 
 In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: match_loss, match_scale, match_bias, match_lr, match_norm each step; holdout_loss,

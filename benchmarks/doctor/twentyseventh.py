@@ -9,8 +9,8 @@ before, two towers for people and vacancies under a loss of yes and no, a langua
 incidents on two workers whose gradients are averaged by hooks; each as another ordinary engineer writes it. Most faults
 are of the fifteen kinds that the fourteenth half has, each as the line that a person gets wrong in that program; those
 in `REPORTED` are others that people report of such trainings. Who wrote them had read no rule, and did not look at what
-the doctor says. A fault is called by any name that a person would give it, and every kind of finding that would be right
-of it is right; the names that the twenty-sixth half gives are taken over.
+the doctor says. A fault is called by any name that a person would give it, and every kind of finding that would be
+right of it is right; the names that the twenty-sixth half gives are taken over.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
 ALSO_ANEW: dict[str, Any] = {"also": ANEW}
 OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("sum", "squares_of_pixels_added", SKYLINES, "squared errors are summed over a picture's pixels", {}),
-    ("graph", "judge_keeps_losses_as_they_are", SKYLINES, "the average is judged with gradients on, and losses are kept",
-     {}),
+    ("graph", "judge_keeps_losses_as_they_are", SKYLINES,
+     "the average is judged with gradients on, and losses are kept", {}),
     ("label", "towns_counted_from_one", SKYLINES,
      "kinds of towns are counted from one in the training, and from nought in the evaluation", {}),
     ("frozen", "groups_leave_the_way_up_out", SKYLINES,
@@ -226,8 +226,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("sum", "words_of_a_row_added", EQUATIONS, "losses of words are summed, and divided by rows", {}),
     ("softmax", "apply_gives_what_is_likely", EQUATIONS,
      "the model gives probabilities, and the loss has its own softmax", {}),
-    ("graph", "unseen_logits_collected_on_the_tape", EQUATIONS, "rows are evaluated with gradients on, and outputs kept",
-     {}),
+    ("graph", "unseen_logits_collected_on_the_tape", EQUATIONS,
+     "rows are evaluated with gradients on, and outputs kept", {}),
     ("label", "asked_words_moved_again", EQUATIONS, "words that are asked for are moved twice in the training", {}),
     ("label", "words_of_unseen_numbered_as_they_come", EQUATIONS,
      "words of the evaluation are numbered anew, in the order in which its file has them", {}),
@@ -255,8 +255,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the optimizer has the last layer alone, as in a trial before", {}),
     ("order", "every_second_row_as_the_file_has_them", INCIDENTS,
      "each worker takes every second row of a file that has kind after kind, in its order", {}),
-    ("leak", "wordings_of_an_incident_on_both_sides", INCIDENTS,
-     "reports of one incident come to lie on both sides", {}),
     ("figures", "costs_of_judged_reports_in_cents", INCIDENTS,
      "costs of the evaluation are in cents, and those of the training in euros", {}),
     ("buffers", "momentum_of_nought_for_a_plain_mean", INCIDENTS,
@@ -278,3 +276,200 @@ def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, An
     rest = {"by_program": {program: of.get(program, {})}, "compare": more.get("compare", compare),
             "also": more.get("also", also)}  # fmt: skip
     return name, more.get("cause", cause), kinds + more.get("kinds", ""), begins, (program,), about, rest
+
+
+FAULTS: tuple[Row, ...] = (
+    *(row_of(*one) for one in OF_FIFTEEN),
+    # reported
+    ("mix_by_the_squares", "noise schedule wrong", "eval plateau divergence data config not_learning overfit", "start",
+     (SKYLINES,), "signal and noise are mixed by the squares of their shares in the training",
+     {"also": ("square root missing", "alphas_cumprod without its root", "noise mixed wrongly", "forward process wrong",
+               "noise level wrong", "noise scale wrong", "train and test differ", "evaluation data differ",
+               "target mismatch", "evaluation inputs differ", "noise too small", "sqrt missing in q_sample")}),
+    ("level_as_a_share_in_training", "time scaled otherwise", "eval plateau divergence data config overfit "
+     "not_learning", "start", (SKYLINES,),
+     "the level of noise is a share of one in the training, and a number up to a thousand in the evaluation",
+     {"also": ("timestep scaled twice", "timestep scaling differs", "time embedding wrong", "timesteps normalised",
+               "time in another unit", "train and test differ", "evaluation inputs differ", "evaluation data differ",
+               "conditioning differs", "time divided by the number of levels", "units differ",
+               "preprocessing differs")}),
+    ("answers_cut_before_their_end", "end of the answer not learnt", "eval data config overfit divergence plateau "
+     "padding", "start", (DOSAGES,), "answers of the training lack the word that ends them",
+     {"also": ("eos missing", "end token missing", "eos token not added", "end token masked", "answers cut off",
+               "truncation", "truncated", "train and test differ", "evaluation data differ", "eos never learnt",
+               "model never stops", "preprocessing differs", "labels of the evaluation differ", "sequences cut",
+               "pad token is the end token")}),
+    ("quiz_rows_padded_on_the_left", "padding on the other side", "eval data config overfit padding divergence",
+     "start", (DOSAGES,),
+     "rows of the evaluation are padded on the left, and places are counted from the first of them",
+     {"also": ("padding side differs", "padding side wrong", "left padding", "position ids wrong",
+               "positions of padded rows wrong", "positions shifted", "padding attended", "padding not masked",
+               "train and test differ", "evaluation data differ", "evaluation inputs differ",
+               "preprocessing differs", "attention mask missing")}),
+    ("reference_written_while_dropping", "reference in training mode", "rl eval plateau config data divergence spike "
+     "logging", "start", (ITINERARIES,),
+     "likelihoods of the reference are written with dropout in force: they are of a net that nobody has",
+     {"by_program": {ITINERARIES: DROPPED[ITINERARIES]}, "compare": "dropout_that_was_asked_for",
+      "also": ("reference not in evaluation mode", "reference has dropout", "dropout in the reference",
+               "dropout left on", "eval() missing", "reference wrong", "reference log-probabilities are noisy",
+               "evaluation in training mode", "wrong reference", "reference not deterministic",
+               "evaluation mode missing", "margins do not begin at zero")}),
+    ("reference_columns_in_the_loaders_order", "reference of other rows", "rl plateau eval config data divergence spike "
+     "not_learning logging", "start", (ITINERARIES,),
+     "likelihoods of the reference are written in the order of a loader that shuffles: rows have those of others",
+     {"also": ("reference log-probabilities misaligned", "columns not aligned", "rows shuffled",
+               "reference wrong", "wrong reference", "cache in another order", "labels of other rows",
+               "shuffled while precomputing", "reference shuffled", "labels shuffled", "rows do not match",
+               "reference of the wrong example", "margins do not begin at zero")}),
+    ("others_are_nought_and_not_minus_one", "no negatives", "not_learning plateau config eval logits frozen data",
+     "start", (VACANCIES,), "others of the table have a sign of 0, and not of -1: they say nothing",
+     {"also": ("labels 0 instead of -1", "negatives missing", "negatives not used", "wrong target", "targets wrong",
+               "loss wrong", "negatives have no gradient", "collapse", "embeddings collapse",
+               "labels of negatives are zero", "sign of the labels wrong", "representation collapse",
+               "loss has a floor", "labels shifted")}),
+    ("skills_hashed_by_each_process_for_itself", "features of the evaluation differ", "eval overfit data config "
+     "divergence", "start", (VACANCIES,),
+     "skills have the numbers of a hash that differs in each process: those of the evaluation are others",
+     {"also": ("hash differs between processes", "hash seed", "vocabulary differs", "ids differ", "token ids differ",
+               "train and test differ", "evaluation data differ", "evaluation inputs differ", "preprocessing differs",
+               "vocabulary built anew", "encoder fitted anew", "embedding rows permuted", "inputs shuffled",
+               "labels do not match the inputs")}),
+    ("norm_taken_of_scaled_gradients", "gradients clipped while scaled", "clipping exploding update_ratio loss_scale "
+     "learning_rate config logging eval plateau", "start", (EQUATIONS,),
+     "gradients are clipped before the scaler has unscaled them: the bound binds in all steps",
+     {"also": ("unscale_ missing", "scaler not given", "clipped before unscale", "norm of scaled gradients",
+               "unscale missing", "clip value too low", "gradients not unscaled", "clipping before unscaling",
+               "clipped to next to nothing", "gradient norm is scaled", "clipping binds always",
+               "loss scale in the gradients")}),
+    ("scale_is_never_brought_up_to_date", "loss scale never adapted", "loss_scale nonfinite not_learning plateau frozen "
+     "exploding update_ratio config zero", "start", (EQUATIONS,),
+     "the scale begins high, and nothing brings it down: all steps are left out",
+     {"by_program": HIGH, "compare": "scale_that_begins_high",
+      "also": ("scaler.update() missing", "scaler not updated", "loss scale too high", "gradients overflow",
+               "steps skipped", "all steps skipped", "scale never falls", "overflow in float16", "optimizer never steps",
+               "non-finite gradient", "loss scale constant", "every step overflows", "fp16 overflow")}),
+    ("places_run_on_in_rows_of_the_training", "positions differ", "eval data config overfit plateau divergence",
+     "start", (EQUATIONS,),
+     "places of the training run on over the documents of a row, and those of the evaluation begin anew with each",
+     {"also": ("position ids differ", "position ids not reset", "positions not reset at documents", "position ids wrong",
+               "packing without position ids", "positions wrong", "train and test differ",
+               "evaluation inputs differ", "evaluation data differ", "preprocessing differs",
+               "positions run over documents", "packing wrong")}),
+    ("kinds_weigh_by_their_number", "class weights inverted", "eval plateau data config overfit not_learning "
+     "jump_down", "start", (INCIDENTS,), "kinds weigh by how many there are, and not by the root of their rarity",
+     {"also": ("class weights wrong", "weights not inverted", "rare classes weigh less", "weights are counts",
+               "class imbalance", "rare classes not learnt", "weights upside down", "wrong class weights",
+               "frequent classes dominate", "weights of classes inverted", "class missing",
+               "train and test differ", "predicts the most frequent classes")}),
+    ("hooks_for_all_but_the_last_layer", "gradients not synchronised", "desync plateau eval config logging divergence "
+     "not_learning overfit", "start", (INCIDENTS,),
+     "gradients of the last layer are not averaged over workers: it drifts apart",
+     {"also": ("all-reduce missing", "gradients not averaged", "head not synchronised", "ranks drift apart",
+               "ranks disagree", "weights differ across ranks", "weights differ", "all_reduce missing",
+               "ranks not synchronised", "parameters not synchronised", "gradient averaging missing",
+               "some gradients are not averaged", "hook missing", "layer left out of the averaging")}),
+)
+
+ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
+
+# -- healthy variants that the bench has, in these programs --------------------------------------------------------
+
+ALONE = (SKYLINES, DOSAGES, ITINERARIES, VACANCIES, EQUATIONS)
+KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
+}
+
+# -- healthy variants that are new: name, programs, what it is, more -----------------------------------------------
+
+HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
+    ("halves_of_an_update", "an update has two micro-batches, whose losses are halved", PARTS),
+    ("quarters_of_an_update", "an update has four micro-batches, whose mean is taken", FOUR_PARTS),
+    ("dropout_that_was_asked_for", "dropout in the training, as is set, and none in the evaluation", DROPPED),
+    ("versions_on_one_side", "things come in several versions, all of which are on the training's side", COPIED),
+    ("average_that_lags_as_named", "an average of weights is judged, which trails behind at first", TRAILING),
+    ("plain_descent_at_its_rate", "descent with momentum, at its rate", DESCENT),
+    ("rate_never_falls", "the rate rises and stays",
+     {SKYLINES: {"lr_policy": "constant", "lr": 2e-3}, DOSAGES: {"schedule": "constant", "lr": 6e-3},
+      ITINERARIES: {"lr_curve": "flat", "lr": 4e-4}, VACANCIES: {"learning_rate": "constant"},
+      EQUATIONS: {"course": "level", "peak": 4e-3}, INCIDENTS: {"lr_shape": "constant", "lr": 2e-3}}),
+    ("sums_as_configured", "losses are sums, as is set, and the bound of the norm is for that",
+     {SKYLINES: {"objective": "sum", "gradient_clip_val": 200.0}, DOSAGES: {"reduction": "sum", "max_grad": 8.0},
+      ITINERARIES: {"reduce": "sum", "max_norm": 160.0}, VACANCIES: {"reduction": "sum", "max_norm": 640.0},
+      EQUATIONS: {"reduce": "sum", "clip": 30.0}, INCIDENTS: {"loss": "sum", "max_gradient": 48.0}}),
+    ("part_untrained_as_named", "a part is not trained, which the settings name",
+     {SKYLINES: {"fixed": "kind"}, DOSAGES: {"hang_on": "q,v"}, ITINERARIES: {"closed": "norm"},
+      VACANCIES: {"held_still": "people.roles"}, EQUATIONS: {"still": "norm"}, INCIDENTS: {"unlearnt": "words"}}),
+    ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
+     {SKYLINES: {"batch_size": 8, "lr": 2e-3}, DOSAGES: {"per_device_batch": 6, "lr": 6e-3},
+      ITINERARIES: {"batch": 6, "lr": 4e-4}, VACANCIES: {"batch_size": 16, "learning_rate_init": 3e-3},
+      EQUATIONS: {"rows": 5, "peak": 5e-3}, INCIDENTS: {"batch": 8, "lr": 2e-3}}),
+    ("schedule_of_several_falls", "the rate falls and begins again, by the schedule",
+     {SKYLINES: {"lr_policy": "warm_restarts"}, DOSAGES: {"schedule": "hard_restarts"},
+      ITINERARIES: {"lr_curve": "saw"}, VACANCIES: {"learning_rate": "twice"}, EQUATIONS: {"course": "two_waves"},
+      INCIDENTS: {"lr_shape": "waves"}}),
+    ("solver_of_another_kind", "another optimizer, at its rate",
+     {SKYLINES: {"optim": "adamax", "lr": 8e-3}, DOSAGES: {"optim": "nadam", "lr": 1e-2},
+      ITINERARIES: {"optim": "adam", "lr": 1e-3}, VACANCIES: {"solver": "adagrad", "learning_rate_init": 3e-2},
+      EQUATIONS: {"recipe": "radam", "peak": 1e-2}, INCIDENTS: {"optim": "nadam"}}),
+    ("training_rows_are_noisy", "the training's data have more noise, as such data may",
+     {SKYLINES: {"haze": 16.0}, DOSAGES: {"slips": 0.1}, ITINERARIES: {"flips": 0.1}, VACANCIES: {"wrong": 0.1},
+      EQUATIONS: {"slips": 0.03}, INCIDENTS: {"misfiled": 0.06}}),
+    ("quick_rise", "the rate rises in two steps or three",
+     {SKYLINES: {"warm_steps": 2}, DOSAGES: {"warmup_ratio": 0.015}, ITINERARIES: {"warmup": 2},
+      VACANCIES: {"warmup": 2}, EQUATIONS: {"rise_steps": 3}, INCIDENTS: {"ramp": 2}}),
+    ("judged_but_twice", "two evaluations in all",
+     {SKYLINES: {"judge_every_n_steps": 75}, DOSAGES: {"quiz_every": 75}, ITINERARIES: {"rest_every": 75},
+      VACANCIES: {"score_every": 75}, EQUATIONS: {"unseen_every": 75}, INCIDENTS: {"judge_every": 75}}),
+    ("each_fourth_step_said", "each fourth step is logged",
+     {SKYLINES: {"log_every_n_steps": 4}, DOSAGES: {"say_every": 4}, ITINERARIES: {"log_every": 4},
+      VACANCIES: {"verbose_every": 4}, EQUATIONS: {"metrics_every": 4}, INCIDENTS: {"log_every": 4}}),
+    ("easy_rows_first_as_named", "the first part of the training has easier rows alone: the settings say so",
+     {SKYLINES: {"clear_first": 1}, DOSAGES: {"short_first": 1}, ITINERARIES: {"short_first": 1},
+      VACANCIES: {"long_lives_first": 1}, EQUATIONS: {"easy_epochs": 1}, INCIDENTS: {"long_first": 1}}),
+    ("soft_targets_as_named", "targets are smoothed in the training",
+     {DOSAGES: {"smoothing": 0.1}, ITINERARIES: {"label_smoothing": 0.1}, EQUATIONS: {"smooth": 0.05},
+      INCIDENTS: {"soft_labels": 0.1}}),
+    ("like_lengths_shuffled", "batches are of like lengths, and come in any order",
+     {DOSAGES: {"bucket": True}, ITINERARIES: {"by_length": True}, VACANCIES: {"by_jobs": True},
+      EQUATIONS: {"similar_lengths": True}}),
+    ("decay_as_named", "weights decay more, as is set",
+     {SKYLINES: {"weight_decay": 0.1}, DOSAGES: {"weight_decay": 0.1}, ITINERARIES: {"weight_decay": 0.01},
+      VACANCIES: {"alpha": 0.1}, EQUATIONS: {"decay": 0.1}, INCIDENTS: {"decay": 0.1}}),
+    ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings",
+     {ITINERARIES: {"tied": False}, EQUATIONS: {"tied": False}}),
+)
+HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
+    *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
+    ("pictures_mirrored_by_chance", (SKYLINES,), "pictures are mirrored by chance", {"config": {"mirror": True}}),
+    ("ratio_of_signal_capped", (SKYLINES,), "levels weigh by a ratio of signal that is capped",
+     {"config": {"snr_cap": 5.0}}),
+    ("town_often_untold", (SKYLINES,), "the town is hidden from three pictures in ten", {"config": {"null_share": 0.3}}),
+    ("norms_of_groups_as_named", (SKYLINES,), "norms of groups in the place of batch norm", {"config": {"norm": "group"}}),
+    ("prompts_learnt_too_as_named", (DOSAGES,), "prompts are learnt too, as is set", {"config": {"learn_prompts": True}}),
+    ("adapters_of_two_columns", (DOSAGES,), "adapters of rank two", {"config": {"rank": 2, "alpha": 4.0}}),
+    ("scale_for_each_twenty", (DOSAGES,), "a scale for twenty weights each", {"config": {"block": 20}}),
+    ("square_around_a_margin", (ITINERARIES,), "the loss is a square, as is set", {"config": {"loss_type": "ipo"}}),
+    ("likelihood_of_good_plans_beside", (ITINERARIES,), "the likelihood of good plans is a part of the loss",
+     {"config": {"nll_coef": 0.3}}),
+    ("scale_and_bias_held", (VACANCIES,), "scale and bias are not learnt", {"config": {"learn_scale": False}}),
+    ("people_at_a_third_of_the_rate", (VACANCIES,), "one tower has a third of the rate",
+     {"config": {"jobs_rate": 0.3}}),
+    ("some_skills_left_out", (VACANCIES,), "some skills of each vacancy are left out in the training",
+     {"config": {"skip_skills": 0.2}}),
+    ("numbers_by_known_units", (VACANCIES,), "numbers are scaled by known units in the place of batch norm",
+     {"config": {"norm": "fixed"}}),
+    ("scale_that_begins_high", (EQUATIONS,), "the scale begins so high that the first steps are left out",
+     {"by_program": HIGH}),
+    ("all_in_float32", (EQUATIONS,), "everything is in float32", {"config": {"half": False}}),
+    ("term_for_the_normaliser", (EQUATIONS,), "a small term holds the normaliser", {"config": {"z_term": 1e-3}}),
+    ("even_draw_of_kinds", (INCIDENTS,), "as many of each kind are drawn, and weigh alike",
+     {"config": {"draw": "even", "kind_weights": "none"}}),
+    ("kinds_weigh_alike", (INCIDENTS,), "kinds are not weighed", {"config": {"kind_weights": "none"}}),
+    ("rare_reports_four_times", (INCIDENTS,), "rare reports come four times, on the training's side",
+     {"config": {"rare_times": 4, "kind_weights": "none"}}),
+    ("sure_reports_weigh_less", (INCIDENTS,), "sure rows weigh less", {"config": {"focus": 1.0}}),
+    ("words_lost_by_chance", (INCIDENTS,), "words are left out by chance in the training",
+     {"config": {"lost_words": 0.1}}),
+)
+
+# fmt: on

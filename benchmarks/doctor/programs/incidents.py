@@ -119,14 +119,11 @@ class Data:
     def __init__(self, c: Any, crew: Crew, seed: int, bug: str):
         self.c, self.crew, self.seed, self.bug = c, crew, seed, bug
         reports, judged = Reports(seed + 2500, c.reports, c.wordings), Reports(2499, HELD)
-        dice = torch.Generator().manual_seed(seed)
-        if bug == "wordings_of_an_incident_on_both_sides":
-            order = torch.randperm(len(reports.kind), generator=dice)
-            judged, reports = reports.pick(order[:HELD]), reports.pick(order[HELD:].sort().values)
         if c.rare_times > 1:
             times = torch.where(reports.kind >= RARE, c.rare_times, 1)
             reports = reports.pick(torch.arange(len(reports.kind)).repeat_interleave(times))
         if c.misfiled:
+            dice = torch.Generator().manual_seed(seed)
             wrong = torch.rand(len(reports.kind), generator=dice) < c.misfiled
             stray = torch.multinomial(SHARES, len(wrong), True, generator=dice)
             reports.kind = torch.where(wrong, stray, reports.kind)

@@ -264,7 +264,7 @@ class Matcher:
             loss = torch.stack([self.loss(table[some][:, some], held.who[some], False) for some in own]).mean()
         if taped:
             self.reports.append((loss, table))
-        rank = (table > table.diagonal()[:, None]).sum(1).float() + 1
+        rank = (table >= table.diagonal()[:, None]).sum(1).float()
         self.run.log({"holdout_loss": loss.item(), "holdout_top1": (rank == 1).float().mean().item(),
                       "holdout_median_rank": rank.median().item()}, step=step)  # fmt: skip
         if self.bug != "fit_goes_on_as_score_left_it":

@@ -41,6 +41,7 @@ from bench_halves import (
     TWENTYFIRST,
     TWENTYFOURTH,
     TWENTYSECOND,
+    TWENTYSEVENTH,
     TWENTYSIXTH,
     TWENTYTHIRD,
 )
@@ -228,7 +229,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth", "twentyfifth", "twentysixth")  # fmt: skip
+          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -257,6 +258,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import twentyfirst
     import twentyfourth
     import twentysecond
+    import twentyseventh
     import twentysixth
     import twentythird
     from healthy import ALL
@@ -286,6 +288,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentyfourth": (twentyfourth, "opened", {*TWENTYFOURTH}),
         "twentyfifth": (twentyfifth, "opened", {*TWENTYFIFTH}),
         "twentysixth": (twentysixth, "opened", {*TWENTYSIXTH}),
+        "twentyseventh": (twentyseventh, "putaway", {*TWENTYSEVENTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

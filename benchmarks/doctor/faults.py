@@ -38,6 +38,7 @@ import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
+import twentyseventh
 import twentysixth
 import twentythird
 
@@ -78,7 +79,10 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "validation_bits_kept_live",
              "tick_without_no_grad", "valid_outputs_gathered_for_a_report",
              "gaps_of_the_check_are_kept_as_they_are", "heldout_scores_kept_for_a_plot",
-             "estimate_without_its_decorator")  # fmt: skip
+             "estimate_without_its_decorator",
+             "judge_keeps_losses_as_they_are", "quiz_answers_kept_for_a_table", "margins_of_the_rest_in_a_list",
+             "scores_reported_with_their_history", "unseen_logits_collected_on_the_tape",
+             "judged_losses_kept_for_the_mean_of_all")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -358,7 +362,8 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth):  # fmt: skip
+              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
+              twentyseventh):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -41,6 +41,7 @@ import twentyfifth
 import twentyfirst
 import twentyfourth
 import twentysecond
+import twentyseventh
 import twentysixth
 import twentythird
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
@@ -73,7 +74,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "gd_ema/", "devel/", "kto_eval/", "shelf/", "validation_step/", "ids_dev/",
                  "shadow/", "adapt_dev/", "ipo_held/", "align_held/", "game_val/", "beat_val/",
                  "tick/", "check.", "heldout_nce", "heldout_first", "heldout_rank", "est_", "Valid/",
-                 "tag_loss/valid", "per_residue_right/", "mean_recall/")  # fmt: skip
+                 "tag_loss/valid", "per_residue_right/", "mean_recall/",
+                 "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -91,7 +93,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "evals/val_loss", "page_val/loss", "gd_ema/loss", "devel/loss", "kto_eval/loss",
                "shelf/loss", "validation_step/nll", "ids_dev/loss", "shadow/mse", "adapt_dev/xent",
                "ipo_held/objective", "align_held/infonce", "game_val/bits", "beat_val/ce",
-               "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE")  # fmt: skip
+               "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE",
+               "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -104,7 +107,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "ddpm/train_loss", "qlora/loss", "slogan/loss", "clap/train_loss", "iter/lm_loss", "page/loss",
           "gd/step_loss", "peft/loss_train", "kto/loss", "retrieval/loss", "training_step/nll", "ids/loss",
           "noising/mse", "adapt/xent", "ipo/objective", "align/infonce", "game/bits", "beat/ce",
-          "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE")  # fmt: skip
+          "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE",
+          "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
@@ -113,13 +117,14 @@ ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fi
               **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
               **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
               **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT, **twentyfifth.ALSO_RIGHT,
-              **twentysixth.ALSO_RIGHT}  # fmt: skip
+              **twentysixth.ALSO_RIGHT, **twentyseventh.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
              *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
-             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS, *twentysixth.PROGRAMS)  # fmt: skip
+             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS, *twentysixth.PROGRAMS,
+             *twentyseventh.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -325,6 +330,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "towers_and_their_average_come_back_alone",
         "average_is_taken_over_after_it_is_judged",
         "init_from_resume_takes_the_model_alone",
+        "weights_only_checkpoint_is_gone_on_from",
+        "adapters_loaded_as_for_serving",
+        "planner_saved_without_the_rest",
+        "warm_start_of_coefficients_alone",
+        "params_are_all_that_is_restored",
+        "shadow_stays_behind_the_judge",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

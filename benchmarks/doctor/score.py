@@ -73,6 +73,7 @@ import twentyfifth  # noqa: E402
 import twentyfirst  # noqa: E402
 import twentyfourth  # noqa: E402
 import twentysecond  # noqa: E402
+import twentyseventh  # noqa: E402
 import twentysixth  # noqa: E402
 import twentythird  # noqa: E402
 from putaway import part_of  # noqa: E402
@@ -358,7 +359,8 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         parts.setdefault(program, []).append(one)
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
                  seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond,
-                 twentythird, twentyfourth, twentyfifth, twentysixth)  # fmt: skip
+                 twentythird, twentyfourth, twentyfifth, twentysixth,
+                 twentyseventh)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

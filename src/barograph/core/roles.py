@@ -389,17 +389,21 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
 
+_EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # behind the word of a training's loss
+
+
 @lru_cache(maxsize=1 << 14)
 def is_loss_by_word(name: str, loss: str) -> bool:
     """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`,
-    `retrieval/loss`, and `est_nll` beside `iter_nll`."""
-    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`."""
+    parts, ours = (_plain(one).replace(".", "/").split("/") for one in (name, loss))
     if len(parts) == len(ours) == 1:
         parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
     word = parts[-1]
-    return word in (ours[-1], "loss") or plays("loss", name) or _OBJECTIVE.fullmatch(word) is not None
+    own = word in (ours[-1], "loss") or (word in ours and ours[-1] in _EACH)
+    return own or plays("loss", name) or _OBJECTIVE.fullmatch(word) is not None
 
 
 @lru_cache(maxsize=1 << 14)

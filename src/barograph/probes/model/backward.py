@@ -121,7 +121,7 @@ class Sentinel:
         self._parameters: Any = ()
         self._names: Mapping[int, str] = {}
         self._begun = False
-        self._handle: Any = None
+        self._handles: list[Any] = []
         self._chosen: Any = None  # of them
         self._loss, self._outside = LossGraph(), OutsideLook()
         self._all = 0  # passes since the step before
@@ -130,6 +130,7 @@ class Sentinel:
         self._task = -1  # the last one's number
         self._kept = False  # whether a sharded model keeps the last pass's gradients until they are reduced
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
+        self._before = 0, 0  # the same, as the last pass found it
 
     def __deepcopy__(self, memo: Any) -> Sentinel:
         """Copying a model copies its hooks: those stay what they are."""
@@ -141,16 +142,20 @@ class Sentinel:
         if parameters is self._parameters:
             return
         self._parameters = parameters
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        self._let_go()
         whole = (parameter for parameter in reversed(parameters) if mesh_of(parameter) is None)
         self._listen(next(whole, None))
 
     def _listen(self, chosen: Any) -> None:
         self._chosen = chosen
         if chosen is not None:
-            self._handle = chosen.register_post_accumulate_grad_hook(Guest(self._came))
+            after_it = chosen.register_post_accumulate_grad_hook(Guest(self._came))
+            self._handles = [chosen.register_hook(Guest(self._comes)), after_it]
+
+    def _let_go(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def _listen_elsewhere(self) -> None:
         """No pass has been seen, though a step begins: gradients may reach other parameters than the one listened to,
@@ -159,12 +164,17 @@ class Sentinel:
             return
         whole = (one for one in reversed(self._parameters) if mesh_of(one) is None and one.grad is not None)
         if (chosen := next(whole, None)) is not None:
-            if self._handle is not None:
-                self._handle.remove()
+            self._let_go()
             self._listen(chosen)
 
+    def _comes(self, gradient: Any) -> None:
+        """A pass is about to add its gradient."""
+        there = self._chosen.grad
+        self._before = id(there), 0 if there is None else there._version
+
     def _came(self, parameter: Any) -> None:
-        """Gradients add up where it is the same tensor, changed once, by the pass; a cleared one begins anew."""
+        """Gradients add up where the pass found the same tensor, unchanged since the one before: what hooks of a loop's
+        own do to it within a pass does not count. A cleared one begins anew."""
         if self.rests:
             self._call()
             return
@@ -172,8 +182,8 @@ class Sentinel:
             gradient, known = parameter.grad, self._added
             self._all += 1
             self._added = id(gradient), 0 if gradient is None else gradient._version
-            same, more = known[0] == self._added[0], self._added[1] - known[1]
-            self._passes = self._passes + 1 if same and 1 <= more <= 1 + self._between else 1
+            same, more = known[0] == self._before[0] == self._added[0], self._before[1] - known[1]
+            self._passes = self._passes + 1 if same and 0 <= more <= self._between else 1
             self._loss.came()
         self._call()
 

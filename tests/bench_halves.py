@@ -252,7 +252,7 @@ TWENTYSIXTH = {
     "snippets": (3, ("targets_begin_two_places_on",)),
     "minerals": (3, ("missing_is_a_number_like_others",)),
 }
-# The twenty-seventh, which is put away: the same.
+# The twenty-seventh: the same.
 TWENTYSEVENTH = {
     "skylines": (3, ("squares_of_pixels_added",)),
     "dosages": (3, ("moved_in_the_collator_and_in_the_loss",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from barograph.core.roles import is_loss_of_other_data, is_of_held_out, is_unnamed_evaluation
+from barograph.core.roles import is_loss_by_word, is_loss_of_other_data, is_of_held_out, is_unnamed_evaluation
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.cursor import evaluations_of
 from barograph.doctor.kernel.examiner import Examiner
@@ -276,3 +276,18 @@ def test_a_rule_that_lacked_a_loss_looks_from_the_first_row_on_when_one_is_told(
         examiner.examine()
     examiner.catch_up()
     assert [(finding.rule, finding.step) for finding in examiner.findings] == [("model_mode", 0)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "told"),
+    [
+        ("v/step", "averaged/v", True),  # the word ahead of each step's
+        ("v/scale", "averaged/v", False),
+        ("v/step", "averaged/seconds", False),
+        ("sort.loss", "judged.loss", True),
+        ("sort.loss", "sort.rate", False),
+        ("sort.loss", "judged.recall", False),
+    ],
+)
+def test_words_of_both_names_tell_what_may_be_a_loss(loss: str, name: str, told: bool) -> None:
+    assert is_loss_by_word(name, loss) == told

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from barograph.probes.model.backward import Sentinel  # noqa: E402
 from barograph.probes.model.finite import figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 from barograph.probes.model.written import Written  # noqa: E402
@@ -343,3 +344,30 @@ def test_weights_that_an_evaluation_puts_in_without_being_counted_are_seen(evalu
         return
     (column,) = current.columns
     assert (float(column.values[0, 0]) == 0) == back
+
+
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_hooks_of_a_loop_that_change_a_gradient_within_a_pass_clear_nothing(zeroed: bool) -> None:
+    """As those that average it over ranks behind the last micro-batch."""
+    model, last = nn.Linear(4, 1), [False]
+
+    def average(parameter: Any) -> None:
+        if last[0]:
+            parameter.grad.div_(2)
+
+    for parameter in model.parameters():
+        parameter.register_post_accumulate_grad_hook(average)
+    sentinel = Sentinel(lambda: None, model)
+    sentinel.follow(tuple(model.parameters()))
+    for _ in range(3):
+        for part in range(4):
+            last[0] = part == 3
+            (model(torch.randn(8, 4)).mean() / 4).backward()
+            if zeroed and part < 3:
+                model.zero_grad(set_to_none=False)
+        current = ModelRound(1, frozenset())
+        current.figures["passes"] = 4.0
+        sentinel.put(current, True)
+        model.zero_grad()
+        assert current.figures.get("cleared_passes", 0.0) == (3.0 if zeroed else 0.0)
+        assert current.figures["backwards"] == (1.0 if zeroed else 4.0)

@@ -34,7 +34,10 @@ _NO_STAGE = re.compile(  # what goes on as it was, or only starts to look
     r"(?i)(?:^|[._-])(?:lr|rate|warm\w*|decay|anneal\w*|cosine|log\w*|eval\w*|val\w*|save\w*|ckpt|checkpoint\w*|ema|swa|"
     r"resume\w*|restart\w*|profil\w*|watch\w*|early|stop\w*|train|training|learning|run)(?:[._-]|$)"
 )
-_CURRICULUM = re.compile(r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced")
+_CURRICULUM = re.compile(
+    r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced|"
+    r"(?<![a-z])(?:eas(?:y|ier|iest)|short(?:er|est)?|simpl(?:e|er|est))[_-]?(?:first|epochs|iters)"
+)
 _PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 WITH_STAGE = ", where a stage of the training begins"  # behind what is said of a step
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages

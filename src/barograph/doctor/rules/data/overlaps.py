@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, watched
+from barograph.doctor.rules.data.trained_rows import chance_of_all
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -90,6 +91,10 @@ class EvaluationOverlaps(Rule):
     row. Where a series is split by time, the first windows of the evaluation may overlap with the last ones of the
     training: a few of many. Where a reward is logged, nothing is said.
 
+    Of texts nothing is said where a quarter of the evaluation's or more come whole in the training, half as many again
+    at most as by chance, by how often new ones of the training had come before: they are of a small language, whose
+    texts are near each other.
+
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
     """
@@ -121,6 +126,7 @@ class EvaluationOverlaps(Rule):
         "leap": (1.9, "times what later ranks lie apart, that the first four do, of pictures; ours"),
         "each": (1.7, "the same, in each number of directions; ours"),
         "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
+        "whole": (0.25, "of an evaluation's texts, that come whole by chance, as of a small language; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
     }
 
@@ -176,6 +182,7 @@ class EvaluationOverlaps(Rule):
                 many = many and (name == "kin" or spread)
                 many = many and not (name == "near" and self._by_class(history, place))
                 many = many and (name != "siblings" or _are_texts(history, place))
+                many = many and not (name in _OF_TEXTS and self._are_alike(history, place))
                 if of_texts:
                     chance = watched(history, f"evaluated_{name}_chance", place)
                     beyond = (value - chance) / max(1 - chance, 1e-9)
@@ -201,6 +208,11 @@ class EvaluationOverlaps(Rule):
                         causes=[cause], remedies=[remedy],
                     )  # fmt: skip
 
+    def _are_alike(self, history: RunHistory, place: Place) -> bool:
+        """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""
+        whole = watched(history, "evaluated_known", place)
+        return whole >= self.at["whole"] and whole <= _ABOUT * chance_of_all(history, place, 0.0)
+
     def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
         """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,
         which are not seen to be classes."""
@@ -216,6 +228,8 @@ def _are_texts(history: RunHistory, place: Place) -> bool:
     return usual(history.channel("model/input_length_std"), *place) > 0
 
 
+_ABOUT = 1.5  # times what chance gives, which is an estimate
+_OF_TEXTS = ("passages", "windows", "kin", "siblings")
 _PARTS = {  # by series: what is said, why, and what to do
     "overlap": (
         "overlap with windows that were trained on and that go on behind them",

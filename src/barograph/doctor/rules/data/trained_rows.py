@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barograph.doctor.rules.data.examples import Place
 
 _PROOF = 0.95
+_ALL, _MORE = 0.9, 1.5  # of the rows: another epoch; times as many as are expected by those before
 _REPEATS, _NONE = 0.25, 3.0  # of rows that had come before: another epoch; rows, that none of a sample may stand for
 
 
@@ -28,11 +29,11 @@ class EvaluationExamples(WatchRule):
     were looked at, and of all steps (`model/evaluated_known`). An eighth of the rows and four or more, and some in
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
     info finding. So is as many as chance gives, by how many new rows of the training had come before, and one more:
-    fewer than four deviations more; of steps that were looked at up to a quarter. Of a run that is over, with one
-    evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a quarter
-    is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training
-    has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by chance,
-    nothing is said; nor of what a policy has generated.
+    fewer than four deviations more; of steps that were looked at up to a quarter, or all where chance gives two fifths.
+    Of a run that is over, with one evaluation alone that was seen, but for one without such rows behind its last step,
+    as of a test set, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its
+    micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is one input,
+    or rows are alike by chance, nothing is said; nor of what a policy has generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -52,6 +53,7 @@ class EvaluationExamples(WatchRule):
         "batches": (3.0, "of different rows that the training has had; ours"),
         "again": (0.25, "of a batch that had come before: the training begins to repeat its examples; ours"),
         "spreads": (4.0, "more than by chance; ours"),
+        "half": (0.4, "the same by chance, of a small space, where as many prove nothing; ours"),
         "most": (0.25, "of an evaluation's rows, that chance may explain: rows may be copied before a split; ours"),
     }
     causes = ("validation leak: evaluation examples are among those of the training",)
@@ -77,8 +79,12 @@ class EvaluationExamples(WatchRule):
         any_step = asked and self._are_some(every, rows, watched(history, "evaluated_known_passes", place))
         has = some or any_step
         self._some, self._count = self._some + 1 if has else 0, self._count + (has or last != 1 or not self._count)
-        beyond = some and (value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place)))
-        beyond_any = any_step and self._is_beyond(every, rows, _chance_of_all(history, place))
+        by_chance = chance_of_all(history, place)
+        small = chance_of_all(history, place, 0.0) >= self.at["half"] and not self._is_beyond(every, rows, by_chance)
+        beyond = some and not small and (
+            value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place))
+        )  # fmt: skip
+        beyond_any = any_step and self._is_beyond(every, rows, by_chance)
         share = every if any_step else value
         single = (some or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
         self._single = (share, place) if single and self._count == 1 else self._single
@@ -119,17 +125,23 @@ class EvaluationExamples(WatchRule):
         return 1 - math.exp(-had / pairs * every) if pairs else 0.0
 
 
-def _chance_of_all(history: RunHistory, place: Place) -> float:
+def chance_of_all(history: RunHistory, place: Place, unknown: float = 1.0) -> float:
     """The share of an evaluation's rows that came in any step of the training by chance, as new ones of its own had
     before, between two looks: at most, by three more than had."""
     names = ("between_rows", "between_again", "between_known")
     rows, again, known = (_until(history.channel(f"model/{name}"), place) for name in names)
-    had = pairs = 0.0
+    had = pairs = newest = of = 0.0
     for step, count in rows.items():
-        if again.get(step, 0.0) > _REPEATS:
-            break
-        had, pairs = had + again.get(step, 0.0) * count, pairs + known.get(step, 0.0) * count
-    return 1 - math.exp(-(had + _NONE) / pairs * watched(history, "evaluated_known_of", place)) if pairs else 1.0
+        share, before = again.get(step, 0.0), known.get(step, 0.0)
+        expected = 1 - math.exp(-(had + _NONE) / pairs * before) if pairs else 1.0
+        if share > _REPEATS and share > min(_ALL, _MORE * expected):
+            break  # another epoch, and not more and more of a small space
+        had, pairs, newest, of = had + share * count, pairs + before * count, share, before
+    count = watched(history, "evaluated_known_of", place)
+    if not pairs or not count >= 0:
+        return unknown
+    chance = 1 - math.exp(-(had + _NONE) / pairs * count)
+    return max(chance, newest * min(1.0, count / of) if of else 0.0)
 
 
 def _until(channel: Channel | None, place: Place) -> dict[int, float]:

@@ -39,8 +39,9 @@ def test_micro_batches_that_add_up_to_a_multiple_of_the_logged_loss_are_added(pi
     assert finding.causes == ["gradient accumulation scaled wrongly: divided not at all by 4"]
 
 
-def test_three_passes_or_more_need_no_configuration() -> None:
-    assert look(4.0, config={}) and not look(2.0, passes=2.0, config={})
+def test_three_passes_or_more_and_two_whose_mean_is_logged_need_no_configuration() -> None:
+    assert look(4.0, config={}) and look(2.0, passes=2.0, config={})
+    assert not look(2.02, passes=2.0, config={}) and not look(1.0, passes=2.0, config={})
 
 
 def test_a_scalers_scale_is_not_counted() -> None:

@@ -53,6 +53,7 @@ class EvaluationExamples(WatchRule):
         "batches": (3.0, "of different rows that the training has had; ours"),
         "again": (0.25, "of a batch that had come before: the training begins to repeat its examples; ours"),
         "spreads": (4.0, "more than by chance; ours"),
+        "all": (0.9, "of an evaluation's rows, that no chance explains; ours"),
         "half": (0.4, "the same by chance, of a small space, where as many prove nothing; ours"),
         "most": (0.25, "of an evaluation's rows, that chance may explain: rows may be copied before a split; ours"),
     }
@@ -80,7 +81,8 @@ class EvaluationExamples(WatchRule):
         has = some or any_step
         self._some, self._count = self._some + 1 if has else 0, self._count + (has or last != 1 or not self._count)
         by_chance = chance_of_all(history, place)
-        small = chance_of_all(history, place, 0.0) >= self.at["half"] and not self._is_beyond(every, rows, by_chance)
+        small = chance_of_all(history, place, 0.0) >= self.at["half"] and every < self.at["all"]
+        small = small and not self._is_beyond(every, rows, by_chance)
         beyond = some and not small and (
             value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place))
         )  # fmt: skip

@@ -17,7 +17,7 @@ from barograph.doctor.rules.data.sides import EvaluationColumns, EvaluationOpeni
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.model import columns, openings  # noqa: E402
+from barograph.probes.model import columns, given, openings  # noqa: E402
 from barograph.probes.model.given import GivenInputs  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
@@ -27,11 +27,11 @@ DICE = torch.Generator().manual_seed(1)
 def recorded(of: Any, training: list[list[Any]], evaluation: list[list[Any]]) -> dict[str, float]:
     """What is recorded of passes of the training, and behind those of an evaluation."""
     look, current = GivenInputs(), ModelRound(9, frozenset())
-    for given in training:
-        look.given(given, True, True)
+    for some in training:
+        look.given(some, True, True)
         look.put(ModelRound(1, frozenset()))
-    for given in evaluation:
-        look.given(given, False, False)
+    for some in evaluation:
+        look.given(some, False, False)
     look.put(current)
     current.send()
     return dict(of.fields_of(current.numbers()))
@@ -92,7 +92,7 @@ def texts(first: int | None, rows: int = 16, pad: int = 0) -> Any:
     ],
 )
 def test_the_opening_of_texts_is_recorded(training: Any, evaluation: Any, expected: tuple[float, ...] | None) -> None:
-    seen = recorded(openings, [[training]] * 2, [[evaluation]])
+    seen = recorded(given, [[training]] * 2, [[evaluation]])
     assert tuple(seen[name] for name in openings.EVALUATED if name in seen) == (expected or ())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +9,6 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found
 
-from barograph.doctor.rules.gradient.clipping import ClippedEmpty, NeverClipped
 from barograph.doctor.rules.gradient.flow import GradientSpread, LayerGradientSpike, VanishingGradient, ZeroLayers
 from barograph.doctor.rules.gradient.gradient import RULES, GradientNormRange, GradientSpike, NonFiniteGradient
 from barograph.doctor.rules.gradient.level import ExplodingGradient
@@ -448,63 +445,3 @@ def test_of_a_watch_with_few_rows_two_are_enough_where_all_that_is_trained_is_ze
     some = only(findings([ZeroGradient()], columns), "zero_gradient")
     cause = "bad initialisation: all trained matrices begin at 0, and so does each gradient"
     assert [one.causes for one in some] == [[cause]] * says
-
-
-@pytest.mark.parametrize(
-    ("logged", "own", "told"),
-    [
-        ([0.0] * 8, 0.5, True),
-        ([0.0] * 5, 0.5, False),
-        ([0.0] * 8, 0.0, False),  # nothing has a gradient
-        ([0.3] + [0.0] * 8, 0.5, False),  # see `zero_gradient`
-        ([0.0, 0.3] + [0.0] * 8, 0.5, False),
-    ],
-)
-def test_a_norm_of_gradients_that_are_not_there_when_it_is_taken(logged: list[float], own: float, told: bool) -> None:
-    steps = numpy.arange(len(logged))
-    columns = {"train/grad_norm": (steps, numpy.array(logged)), "model/grad_norm": (steps, numpy.full(len(steps), own))}
-    (*said,) = found([ClippedEmpty()], columns)
-    assert [(one.rule, one.step) for one in said] == [("clipped_empty", 0)] * told
-
-
-@pytest.mark.parametrize(
-    ("norms", "coefficients", "config", "told"),
-    [
-        ([3.0, 4.0], [1.0, 1.0], {"max_grad_norm": 1.0}, True),
-        ([3.0, 0.5, 4.0], [1.0, 1.0, 1.0], {"max_grad_norm": 1.0}, False),
-        ([1.0, 1.0], [0.4, 0.3], {"max_grad_norm": 1.0}, False),
-        ([1.02, 1.02], [1.0, 1.0], {"clip": 1.0}, False),  # rounding
-        ([3.0, 4.0], [0.9, 0.8], {"clip": 1.0}, False),  # each group by itself
-        ([3.0, 4.0], [1.0, 1.0], {"clip": 0.0}, False),
-        ([3.0, 4.0], [1.0, 1.0], {}, False),
-        ([3.0, 4.0], [1.0, 1.0], {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value"}, False),
-        ([3.0, 4.0], [1.0, 1.0], {"gradient_clipping": 1.0, "deepspeed": "zero.json"}, False),
-    ],
-)
-def test_gradients_above_the_configured_limit_at_the_step_were_not_clipped(
-    norms: list[float], coefficients: list[float], config: dict[str, Any], told: bool
-) -> None:
-    steps = numpy.arange(0, 40 * len(norms), 40)
-    columns = {"model/grad_norm": (steps, norms), "model/clip_coefficient": (steps, coefficients)}
-    said = [one.rule for one in found([NeverClipped()], columns, config=config)]
-    assert said == ["never_clipped"] * told
-
-
-@pytest.mark.parametrize(
-    ("config", "logged", "told"),
-    [
-        ({"clip": 0.2}, {"rollout/reward": 1.0}, False),
-        ({"clip": 0.5}, {"rollout/reward": 1.0, "train/clip_fraction": 0.1}, False),
-        ({"clip": 0.5, "clip_ratio": 0.2}, {"rollout/reward": 1.0, "train/clip_fraction": 0.1}, True),
-        ({"clip": 0.5}, {"rollout/reward": 1.0}, True),
-        ({"clip": 0.2, "max_grad_norm": 0.5}, {"rollout/reward": 1.0}, True),
-        ({"clip": 0.2}, {"train/loss": 1.0}, True),
-    ],
-)
-def test_the_bound_of_a_policys_ratios_is_no_limit_of_gradients(
-    config: dict[str, Any], logged: dict[str, float], told: bool
-) -> None:
-    steps = numpy.arange(0, 80, 40)
-    columns: dict[str, Any] = {"model/grad_norm": (steps, [3.0, 4.0]), "model/clip_coefficient": (steps, [1.0, 1.0])}
-    columns |= {name: (numpy.arange(80), numpy.full(80, value)) for name, value in logged.items()}
-    assert [one.rule for one in found([NeverClipped()], columns, config=config)] == ["never_clipped"] * told

@@ -496,28 +496,3 @@ def test_inputs_beyond_all_that_the_training_had_are_other_ones_though_those_var
                "model/eval_input_std": (EVALUATIONS + 1, np.full(10, deviation)),
                "model/eval_input_mean": (EVALUATIONS + 1, np.full(10, mean))}  # fmt: skip
     assert ("evaluation_inputs" in warned(columns)) is says
-
-
-@pytest.mark.parametrize("cuts", [(), (3, 50, 90)])
-@pytest.mark.parametrize(
-    ("known", "looked", "space", "severity"),
-    [
-        (0.72, 0.3, True, "info"),  # more and more come again, before any epoch is over
-        (0.72, 0.3, False, "warning"),  # the training's own do not come again, but in another epoch
-    ],
-)
-def test_a_small_space_brings_most_of_an_evaluations_rows_by_chance(
-    known: float, looked: float, space: bool, severity: str, cuts: tuple[int, ...]
-) -> None:
-    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
-    figures = {"evaluated_trained": looked, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0,
-               "evaluated_known": known, "evaluated_known_passes": 1.0, "evaluated_known_of": 450.0}  # fmt: skip
-    columns |= {f"model/{name}": (EVALUATIONS[4:] + 1, np.full(6, value)) for name, value in figures.items()}
-    looks = np.arange(1, EVALUATIONS[4], 4)
-    before = np.linspace(10.0, 450.0, len(looks))
-    shares = 1 - np.exp(-before / 400) if space else np.where(np.arange(len(looks)) < len(looks) - 2, 0.0, 1.0)
-    between = {"between_rows": 96.0, "between_again": shares, "between_known": before, "rows_again": 0.0}
-    columns |= {f"model/{name}": (looks, values + 0.0 * looks) for name, values in between.items()}
-    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
-    found = [one.severity for one in findings([EvaluationExamples()], columns, cuts=cuts).values()]
-    assert found[-1:] == [severity]

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from barograph.probes.model.masks_given import FIGURES, MasksGiven, fields_of  # noqa: E402
-from barograph.probes.model.rounds import ModelRound  # noqa: E402
+from barograph.probes.model.masks_given import FIGURES, MasksGiven  # noqa: E402
+from barograph.probes.model.rounds import ModelRound, finite_of  # noqa: E402
 
 PLACES = 14
 
@@ -42,7 +42,7 @@ def counted(training: list[list[Any]], evaluated: list[list[Any]]) -> dict[str, 
     for one in evaluated:
         masks.given(one, False, False)
     masks.put(current)
-    return fields_of(kept)
+    return finite_of(kept, "masks_given")
 
 
 def test_a_mask_lengths_and_neither_are_told_apart() -> None:

@@ -13,8 +13,8 @@ from barograph.doctor.rules.data.cut import TextsCut
 
 torch = pytest.importorskip("torch")
 
-from barograph.probes.model.rounds import ModelRound  # noqa: E402
-from barograph.probes.model.text_lengths import FIGURES, TextLengths, fields_of  # noqa: E402
+from barograph.probes.model.rounds import ModelRound, finite_of  # noqa: E402
+from barograph.probes.model.text_lengths import FIGURES, TextLengths  # noqa: E402
 
 
 def texts(seed: int, cut: int = 30, count: int = 40, wide: int = 30) -> Any:
@@ -37,7 +37,7 @@ def counted(ours: int, theirs: int, wide: int = 30, shift: int = 0) -> dict[str,
     for seed in range(8, 10):
         lengths.given([texts(seed, theirs, wide=wide) + shift], False, False)
     lengths.put(current)
-    return fields_of(kept)
+    return finite_of(kept, "text_lengths")
 
 
 @pytest.mark.parametrize("shift", [0, 7])

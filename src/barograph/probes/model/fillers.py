@@ -10,11 +10,11 @@ itself is done before its first matrix: if it takes them out, the least and the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.rounds import finite_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -109,10 +109,7 @@ def entered(tensor: Tensor) -> Tensor:
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded of a step, when it has arrived."""
-    found: dict[str, float] = {}
-    for family in ("fillers", "entered"):
-        names, values = numbers.get(family, ((), ((),)))
-        found |= {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}
+    found = finite_of(numbers, "fillers", "entered")
     if found.get("filler_columns") == 0:
         found = {name: value for name, value in found.items() if name[:7] != "filler_" or name in _ALWAYS}
     return found

@@ -13,13 +13,14 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model import columns, fillers, masks_given, openings, sides, template, text_lengths, timed
+from barograph.probes.model import columns, fillers, sides, timed
 from barograph.probes.model.columns import InputColumns
 from barograph.probes.model.entered import EnteredParts
 from barograph.probes.model.entrance import Inputs
 from barograph.probes.model.fillers import Fillers
 from barograph.probes.model.masks_given import MasksGiven
 from barograph.probes.model.openings import Openings
+from barograph.probes.model.rounds import finite_of
 from barograph.probes.model.sides import SideInputs
 from barograph.probes.model.template import Templates
 from barograph.probes.model.text_lengths import TextLengths
@@ -29,6 +30,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from barograph.probes.model.rounds import ModelRound
+
+_PLAIN = (
+    "openings",
+    "eval_openings",
+    "template",
+    "masks_given",
+    "text_lengths",
+)  # families that are recorded as they are
 
 
 class GivenInputs:
@@ -111,6 +120,5 @@ class GivenInputs:
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded of a step, when it has arrived, beside what of the first input is (`outputs`)."""
-    found = sides.fields_of(numbers) | columns.fields_of(numbers) | openings.fields_of(numbers)
-    found |= timed.fields_of(numbers) | template.fields_of(numbers)
-    return found | fillers.fields_of(numbers) | masks_given.fields_of(numbers) | text_lengths.fields_of(numbers)
+    found = sides.fields_of(numbers) | columns.fields_of(numbers) | timed.fields_of(numbers)
+    return found | fillers.fields_of(numbers) | finite_of(numbers, *_PLAIN)

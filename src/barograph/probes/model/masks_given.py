@@ -7,9 +7,8 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from barograph.probes.model.openings import are_texts
 from barograph.probes.model.padding import is_given, tails
@@ -71,9 +70,3 @@ def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
     tail, sure = tails(tokens)
     padded = sure.float()
     return torch.stack((padded, padded * is_given(tail, others).float(), padded * tail.float().mean()))
-
-
-def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """What is recorded of a step, when it has arrived."""
-    names, values = numbers.get("masks_given", ((), ((),)))
-    return {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}

@@ -9,8 +9,7 @@ rows of a pass begin with, such padding as one.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.parameters import local, mesh_of
@@ -116,12 +115,3 @@ def _common(rows: Tensor) -> tuple[Tensor, Tensor]:
     place = counted.cumsum(0)
     weights = (place * place * 7919 + place * 104729) % 65521
     return counted.sum(), (counted * (begins[0] + 1) * weights).sum()
-
-
-def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """What is recorded of a step, when it has arrived."""
-    found: dict[str, float] = {}
-    for family in ("openings", "eval_openings"):
-        names, values = numbers.get(family, ((), ((),)))
-        found |= {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}
-    return found

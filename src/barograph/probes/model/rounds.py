@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
+def finite_of(numbers: Mapping[str, Any], *families: str) -> dict[str, float]:
+    """Figures of these families of a step, each with its name, when they have arrived; not those that say nothing."""
+    found: dict[str, float] = {}
+    for family in families:
+        names, values = numbers.get(family, ((), ((),)))
+        found |= {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}
+    return found
+
+
 class Arrival:
     """A tensor on its way to the CPU."""
 

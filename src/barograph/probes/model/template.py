@@ -10,8 +10,7 @@ nothing; nor does a token that is the first or the last one of some row, as padd
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.probes.model.openings import are_texts
@@ -100,9 +99,3 @@ def figures(ours: _Side, theirs: _Side) -> Tensor:
         found.append((all_of & (other.counts == 0) & inner & before).sum())
     rows = torch.stack([torch.full_like(found[0], one.rows) for one in (ours, theirs)])
     return torch.cat((torch.stack(found), rows)).float()
-
-
-def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """What is recorded of a step, when it has arrived."""
-    names, values = numbers.get("template", ((), ((),)))
-    return {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}

@@ -8,9 +8,8 @@ Which token is padding is known from a pass of the training in which it is sure;
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from barograph.probes.model.openings import are_texts
 from barograph.probes.model.padding import tails
@@ -96,9 +95,3 @@ def figures(ours: Tensor, theirs: Tensor) -> Tensor:
         beyond = torch.where(places > longest[1 - at], one, 0.0).sum() / rows
         found += [rows, longest[at].to(rows.dtype), *ends, beyond]
     return torch.stack(found)
-
-
-def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """What is recorded of a step, when it has arrived."""
-    names, values = numbers.get("text_lengths", ((), ((),)))
-    return {name: float(value) for name, value in zip(names, values[0], strict=True) if math.isfinite(value)}

@@ -211,7 +211,7 @@ class EvaluationOverlaps(Rule):
     def _are_alike(self, history: RunHistory, place: Place) -> bool:
         """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""
         whole = watched(history, "evaluated_known", place)
-        return whole >= self.at["whole"] and whole <= _ABOUT * chance_of_all(history, place, 0.0)
+        return whole >= self.at["whole"] and whole <= _ABOUT * chance_of_all(history, place)
 
     def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
         """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,

@@ -81,7 +81,7 @@ class EvaluationExamples(WatchRule):
         has = some or any_step
         self._some, self._count = self._some + 1 if has else 0, self._count + (has or last != 1 or not self._count)
         by_chance = chance_of_all(history, place)
-        small = chance_of_all(history, place, 0.0) >= self.at["half"] and every < self.at["all"]
+        small = by_chance >= self.at["half"] and every < self.at["all"]
         small = small and not self._is_beyond(every, rows, by_chance)
         beyond = some and not small and (
             value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place))
@@ -127,9 +127,9 @@ class EvaluationExamples(WatchRule):
         return 1 - math.exp(-had / pairs * every) if pairs else 0.0
 
 
-def chance_of_all(history: RunHistory, place: Place, unknown: float = 1.0) -> float:
+def chance_of_all(history: RunHistory, place: Place) -> float:
     """The share of an evaluation's rows that came in any step of the training by chance, as new ones of its own had
-    before, between two looks: at most, by three more than had."""
+    before, between two looks: at most, by three more than had; NaN where that is not known."""
     names = ("between_rows", "between_again", "between_known")
     rows, again, known = (_until(history.channel(f"model/{name}"), place) for name in names)
     had = pairs = newest = of = 0.0
@@ -141,7 +141,7 @@ def chance_of_all(history: RunHistory, place: Place, unknown: float = 1.0) -> fl
         had, pairs, newest, of = had + share * count, pairs + before * count, share, before
     count = watched(history, "evaluated_known_of", place)
     if not pairs or not count >= 0:
-        return unknown
+        return math.nan
     chance = 1 - math.exp(-(had + _NONE) / pairs * count)
     return max(chance, newest * min(1.0, count / of) if of else 0.0)
 

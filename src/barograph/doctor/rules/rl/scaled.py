@@ -67,12 +67,12 @@ class MarginsScaled(WatchRule):
             both[MARGIN.fullmatch(word) is not None].append(numbers)
         sizes, least, near = both[True], self.at["share"], self.at["near"]
         alike = any(least <= min(one) and max(one) <= 1 and abs(one[0] - one[1]) <= near for one in both[False])
-        times = next((mine / other for mine, other in sizes if mine > 0 and other > 0), 0.0)
+        mine, other = next((one for one in sizes if one[0] > 0 and one[1] > 0), (0.0, 1.0))
+        times = mine / other
         far = alike and times > 0 and max(times, 1 / times) >= self.at["times"]
         self._times = [*self._times, times] if far else []
         steady = far and max(self._times) <= self.at["same"] * min(self._times)
         if self.lasts(steady, place, self.at["evaluations"]):
-            mine, other = next(one for one in sizes if min(one) > 0)
             yield self.finding(
                 self._row[0][0], f"The margin is {mine:.3g} in the training and {other:.3g} in the evaluation, "
                 f"{max(times, 1 / times):.2g} times apart, where as many pairs are in order.", found=place[0],

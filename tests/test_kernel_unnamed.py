@@ -73,6 +73,13 @@ SEEN = {"model/evaluated_rows": (AT[:-1] + 1, np.full(len(AT) - 1, 64.0))}  # at
         ("recall/nats", FALLS[AT] + 0.2, {"model/evaluated_rows": (AT[1::2] - 8, np.full(5, 64.0))}, False),
         ("recall/temperature", FALLS[AT] + 0.2, SEEN, False),
         ("recall/nats", -FALLS[AT], SEEN, False),
+        ("patrol/surprise", FALLS[AT] + 1, SEEN, True),  # a word that says nothing
+        ("patrol/surprise", FALLS[AT] + 1, {}, False),
+        ("patrol/surprise", FALLS[AT] * 3, SEEN, False),
+        ("patrol/surprise", FALLS[AT] * 0.5, SEEN, False),  # below 1, as a share is
+        ("patrol/surprise", MEANS + 0.5, SEEN, True),
+        ("patrol/epoch_surprise", FALLS[AT] + 1, SEEN, False),
+        ("patrol/seconds", FALLS[AT] + 1, SEEN, False),
     ],
 )
 def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
@@ -152,6 +159,33 @@ def test_a_loss_under_a_name_of_its_own_is_told_by_the_measures_beside_it(
 ) -> None:
     columns = beside(loss, name, FALLS[AT] + 0.2, **{measure: np.linspace(0.3, 0.9, len(AT))})
     assert played(columns, each)[0] == (name if told else None)
+
+
+@pytest.mark.parametrize("each", [1, 7, STEPS])
+@pytest.mark.parametrize(
+    ("name", "seen", "told"),
+    [
+        ("quiz/recall@5", True, True),
+        ("quiz/recall@5", False, False),
+        ("quiz/seconds", True, False),  # a clock is no measure of answers
+    ],
+)
+def test_a_measure_where_the_watch_has_seen_evaluations_is_one(name: str, seen: bool, told: bool, each: int) -> None:
+    history = RunHistory()
+    columns = {"fit/weighted_loss": (np.arange(STEPS), FALLS), name: (AT, np.linspace(0.3, 0.9, len(AT)))}
+    for low in range(0, STEPS, each):
+        for one, (steps, values) in (columns | (SEEN if seen else {})).items():
+            some = (steps >= low) & (steps < low + each)
+            if some.any():
+                history.add(one, steps[some], values[some], steps[some] * 1_000_000 + 1, steps[some] * 0 + 1)
+        found = evaluations_of(history)
+    assert (found.name if found is not None else None) == (name if told else None)
+
+
+@pytest.mark.parametrize("each", [1, STEPS])
+def test_a_word_of_a_loss_goes_before_one_that_says_nothing(each: int) -> None:
+    columns = beside("fit/weighted_loss", "patrol/surprise", FALLS[AT] + 0.1) | {"recall/nats": (AT, FALLS[AT] + 0.4)}
+    assert played(columns | SEEN, each)[0] == "recall/nats"
 
 
 def test_a_name_that_is_known_goes_before_rows_that_look_like_a_loss() -> None:

@@ -417,6 +417,14 @@ def is_of_other_kind(name: str, other: str) -> bool:
     return {(True, False), (False, True)} == set(kinds)
 
 
+@lru_cache(maxsize=1 << 14)
+def is_of_no_measure(name: str) -> bool:
+    """Whether nothing in a name says what a series measures, or that it is a part or a mean of other rows."""
+    plain = _plain(name)
+    logged = len(name) <= _LONGEST and not name.startswith(RECORDED)
+    return logged and _MEASURED.search(plain) is None and _OF_ROWS.search(plain) is None and not may_play(name)
+
+
 def is_of_wholes(name: str) -> bool:
     """Whether a loss is one of whole sentences, documents or windows, by its name: a sum on purpose."""
     return len(name) <= _LONGEST and _WHOLES.search(_plain(name)) is not None

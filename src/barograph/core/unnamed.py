@@ -7,8 +7,9 @@ Out:  the series that is one by its first rows; those whose first rows have not 
 
 `val/denoising` is of data held out, and may be a loss or another measure; `review/loss` beside `fit/loss` may be a loss
 of other data, or of a part, and so may `gallery/ce`, if `gallery/acc1` stands beside it. Where the watch has seen
-evaluations, `recall/itc` may be one whose rows come at these. What decides are the first two rows behind a few of the
-training's loss, so the answer depends on what was logged, and not on when somebody asks.
+evaluations, `recall/itc` may be one whose rows come at these, and so may `patrol/surprise`, of which no word says
+anything, if it is above 1, as no share is, and near the training's loss. What decides are the first two rows behind a
+few of the training's loss, so the answer depends on what was logged, and not on when somebody asks.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from barograph.core.roles import (
     is_loss_of_other_data,
     is_loss_of_other_name,
     is_of_held_out,
+    is_of_no_measure,
     is_unnamed_evaluation,
     plays,
 )
@@ -45,6 +47,7 @@ _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at fi
 _RISES = 2.0  # from the first to the second row, at most
 _WRONG = 64.0  # times the training's loss, and from row to row, of a loss by its word where the watch saw evaluations
 _SLACK = 3  # steps: a watch that rests looks some later
+_BESIDE, _SHARE = 2.0, 1.0  # times the training's loss, of a name that says nothing; above what it is
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
 SEEN = ("model/evaluated_rows", "model/evaluated_steps")  # of an evaluation's passes, at the step behind them
 _SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
@@ -160,17 +163,20 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
         if at is None and seen is not None and near is None:
             pending += [channel, seen]  # the watch's records come behind the rows of a fast loop
         kind = _by_its_name(name, loss.name)
-        if not at and (kind == _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
+        if not at and (kind >= _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
             continue
-        if at:
+        if kind == _IS_ANY:
+            fars = [_distance(two, loss, 1 / _BESIDE, False)] if min(one[1] for one in two) > _SHARE else []
+            fars = [far for far in fars if far is not None and far < math.log(_BESIDE)]
+        elif at:
             parts = {1.0, _added_up(channels, two, loss)}
             lowest, seen_far = (_LOWEST, False) if of_data else (_FAR, True)  # of any word, or of a loss's
             fars = [_distance(two, loss, lowest, True, part, seen_far) for part in parts]
         else:
             fars = [near if of_data else _distance(two, loss, _NEAREST, False)]
         if known := [far for far in fars if far is not None]:
-            found.append((two[1][0], min(known), name, channel))
-    return min(found, key=lambda one: one[:3])[3] if found else None, pending
+            found.append((kind == _IS_ANY, two[1][0], min(known), name, channel))
+    return min(found, key=lambda one: one[:4])[4] if found else None, pending
 
 
 def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
@@ -184,11 +190,8 @@ def may_be_evaluation(names: Collection[str], loss: str) -> list[str]:
     ]  # fmt: skip
 
 
-_IS, _IS_BESIDE, _IS_SEEN = (
-    1,
-    2,
-    3,
-)  # whatever else is logged; if a measure stands beside it; where the watch has seen it
+_IS, _IS_BESIDE, _IS_SEEN, _IS_ANY = 1, 2, 3, 4
+"""Whatever else is logged; if a measure stands beside it; where the watch has seen it, by its word or near the loss."""
 
 
 @lru_cache(maxsize=1 << 14)
@@ -198,7 +201,9 @@ def _by_its_name(name: str, loss: str) -> int:
         return 0
     if is_unnamed_evaluation(name) or is_loss_of_other_data(name, loss):
         return _IS
-    return _IS_BESIDE if is_loss_of_other_name(name, loss) else _IS_SEEN if is_loss_by_word(name, loss) else 0
+    if is_loss_of_other_name(name, loss):
+        return _IS_BESIDE
+    return _IS_SEEN if is_loss_by_word(name, loss) else _IS_ANY if is_of_no_measure(name) else 0
 
 
 def _has_beside(names: Collection[str], name: str) -> bool:
@@ -289,6 +294,26 @@ def _distance(
 
 def _is_mean(value: float, rows: list[float]) -> bool:
     return abs(value - float(numpy.mean(rows))) < _SAME * value
+
+
+def measured_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None, list[One]]:
+    """A series that says how good answers are, by its name, and whose rows come where the watch has seen evaluations;
+    and series that may be one when more rows have come."""
+    seen = next((channels[name] for name in SEEN if name in channels), None)
+    pending: list[One] = []
+    if seen is None or any(plays("reward", name) for name in channels):
+        return None, pending
+    found = []
+    for name, channel in channels.items():
+        if name == loss.name or name.startswith(RECORDED) or not is_goodness(name):
+            continue
+        two = _first_two(channel, loss)
+        at = None if two is None else _at_evaluations(two, loss, seen)
+        if at is None and channel.end < _LOOKED:
+            pending += [channel, seen]
+        if two is not None and at and len(two[1][2]) - len(two[0][2]) >= _BEFORE:
+            found.append((two[1][0], name, channel))
+    return min(found, key=lambda one: one[:2])[2] if found else None, pending
 
 
 def accuracy_beside(channels: Mapping[str, One], evaluation: One) -> One | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barograph.core.roles import RECORDED, ROLES, candidates, is_of_held_out
-from barograph.core.unnamed import accuracy_beside, evaluation_by_rows, loss_by_rows
+from barograph.core.unnamed import accuracy_beside, evaluation_by_rows, loss_by_rows, measured_by_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +37,8 @@ class _Choice(NamedTuple):
 class PlayedRoles:
     """Of several series that may play a role, the one that had most rows when the first of them had `_DECIDED`: so the
     answer depends on what was logged, not on when somebody asked. Before that names decide alone, at the end of a
-    shorter run all its rows. `evaluation` is the first series of data held out, whatever it measures. A loss that no
-    name tells, of the training or of an evaluation, is known by its rows (`unnamed`).
+    shorter run all its rows. `evaluation` is the first series of data held out, whatever it measures. What no name
+    tells, a loss of the training or of an evaluation, or such a measure, is known by its rows (`unnamed`).
     """
 
     def __init__(self, channels: Mapping[str, Channel], facts: Mapping[str, Any]):
@@ -85,6 +85,8 @@ class PlayedRoles:
             logged = (pair for pair in self._channels.items() if not pair[0].startswith(RECORDED))
             held_out = [channel for name, channel in logged if is_of_held_out(name)]
             first = min(held_out, key=lambda one: (one.began[1], one.began[0], one.name), default=None)
+            if first is None:
+                return self._by_rows(role, finished)
             return _Choice(len(self._channels), finished, [], True, first)
         names = candidates(role, self._channels, lambda name: 0)
         channels = [self._channels[name] for name in names]
@@ -118,11 +120,13 @@ class PlayedRoles:
 
     def _by_rows(self, role: str, finished: bool) -> _Choice:
         """Who plays a role of the evaluation that no name tells: by its rows, or beside what is known by its rows."""
-        followed = "loss" if role == "eval_loss" else "eval_loss"
+        followed = "eval_loss" if role == "eval_accuracy" else "loss"
         beside, found = self.channel(followed), None
         pending: list[Channel] = []
         if beside is not None and role == "eval_loss":
             found, pending = evaluation_by_rows(self._channels, beside)
+        elif beside is not None and role == "evaluation":
+            found, pending = measured_by_rows(self._channels, beside)
         elif beside is not None and self._chosen[followed].follows is not None:
             found = accuracy_beside(self._channels, beside)
         counts = tuple((channel, channel.end) for channel in pending)

@@ -50,6 +50,29 @@ def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
 @pytest.mark.parametrize(
+    ("begins", "name", "margin", "told"),
+    [
+        (0.3044, "trip/margin", 4.4, True),
+        (2.4, "trip/margin", -7.0, True),
+        (0.3044, "trip/margin", 0.0, False),
+        (0.3044, "trip/margin", 0.5, False),  # less than the loss of the margin
+        (0.3044, "trip/lead", 4.4, False),
+        (0.3044, "val/margin", 4.4, False),
+    ],
+)
+def test_a_loss_far_from_ln_2_is_one_of_the_margin_that_is_logged_beside_it(
+    begins: float, name: str, margin: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()} | {
+        "train/loss": (STEP, np.r_[begins, begins - 1e-3 * STEP[1:]]),
+        name: (STEP, np.r_[margin, margin + 0.01 * STEP[1:]]),
+    }
+    found = findings_of([ReferenceColumns()], columns, pieces)
+    assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
     ("begins", "margin", "change", "config", "told"),
     [
         (26.27, -0.007, {}, {}, True),

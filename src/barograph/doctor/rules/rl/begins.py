@@ -85,7 +85,7 @@ class MarginBegins(Rule):
             self._done = True
             return
         ours = loss.rows(0, 1)
-        margin = _margin_at(history, int(ours.step[0]), int(ours.segment[0]))
+        margin = margin_at(history, int(ours.step[0]), int(ours.segment[0]))
         place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
         target = _target(history)
         says = self._says(float(ours.value[0]), margin, target)
@@ -171,7 +171,7 @@ def _begins(target: float) -> float:
     return target * target if target > 0 else math.log(2)
 
 
-def _margin_at(history: RunHistory, step: int, segment: int) -> float:
+def margin_at(history: RunHistory, step: int, segment: int) -> float:
     """The margin of a step, NaN where none is logged."""
     for name in sorted(history.channels):
         if MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
@@ -213,7 +213,7 @@ class PreferencesSummed(Rule):
         first, later = loss.rows(0, 1), loss.rows(0, _LATER)
         place = int(first.step[0]), int(first.segment[0])
         beta = numeric_setting(history, *BETA)
-        if not beta > 0 or not abs(_margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
+        if not beta > 0 or not abs(margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
             return
         each = 1 / (4 * beta * beta)
         sizes = {size for _, size in numbers_named(history, _PAIRS) if size >= self.at["least"]}

@@ -11,9 +11,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy
+
 from barograph.doctor.kernel.cursor import came_by, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.begins import margin_at
 from barograph.doctor.rules.rl.preference import margins_of
 from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
 
@@ -30,7 +33,9 @@ class ReferenceColumns(WatchRule):
     not in the first eight steps, and never with the examples that are trained on. The
     reference is the policy before its first step, so that all margins are 0 then and the loss is ln 2. Where the first
     row is three thousandths of ln 2 or more away from that, and less than half of it, the numbers are of other rows, of
-    another mean or sum, of a model in training mode, or of another one. Nothing is said of a policy with dropout, whose
+    another mean or sum, of a model in training mode, or of another one. A loss that is farther away is of another kind,
+    unless a margin of a fiftieth or more is logged at that step, and the loss is at least that of this margin, as a
+    mean of logistic losses is. Nothing is said of a policy with dropout, whose
     margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
     named reference model in the configuration, and where the run begins later.
 
@@ -60,6 +65,7 @@ class ReferenceColumns(WatchRule):
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
         "margin": (0.001, "of the first row of IPO, in size, that is not 0; ours"),
         "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
+        "beside": (0.02, "of the first row, in size: the margin of a loss that is farther away; ours"),
         "again": (1e-6, "of ln 2, that the first loss of a later launch is away from it, at most; ours"),
         "learnt": (0.1, "of ln 2, that the loss was below it before; ours"),
         "before": (8.0, "rows of that; ours"),
@@ -97,7 +103,8 @@ class ReferenceColumns(WatchRule):
         squares = level != 0
         level = level if squares else math.log(2)
         off = abs(first / level - 1)
-        if not self.at["off"] <= off < self.at["far"] or not self._is_plain(history, place):
+        near = off < self.at["far"] or (not squares and self._has_margin(history, place, step, first))
+        if not (off >= self.at["off"] and near and self._is_plain(history, place)):
             return
         if self.first(place[2]):
             yield self.finding(
@@ -106,6 +113,7 @@ class ReferenceColumns(WatchRule):
                 "beforehand, are not the policy's.",
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
+                causes=list(self.causes if off < self.at["far"] else (self.causes[1], self.causes[0], self.causes[2])),
             )  # fmt: skip
 
     def _is_asked(self, history: RunHistory, place: Place) -> bool:
@@ -116,6 +124,12 @@ class ReferenceColumns(WatchRule):
             return False
         early = other.start > 0 or other.rows(0, 1).step[0] <= _EVALUATED_FROM
         return bool(early) or watched(history, "other_same_input", place) == 1
+
+    def _has_margin(self, history: RunHistory, place: Place, step: int, loss: float) -> bool:
+        """Whether the first step has a margin other than 0, and the loss may be the mean of logistic losses of it."""
+        margin = margin_at(history, step, place[2])
+        least = float(numpy.logaddexp(0.0, -margin)) if margin > 0 else math.log(2)
+        return abs(margin) >= self.at["beside"] and least <= loss < math.inf
 
     def _of_squares(self, history: RunHistory, place: Place, step: int) -> float:
         """Where IPO's loss begins, of a policy that is its reference, where the margin of the first step says that it

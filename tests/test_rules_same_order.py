@@ -212,3 +212,34 @@ def test_an_order_shows_where_hardly_an_example_is_as_it_was(cuts: tuple[int, ..
     assert not findings([SameOrder()], looked(altered(drawn, 20), looks), cuts=cuts)
     fitting = looked(altered(lambda step: 16 * (step % 31) + np.arange(16), 20), looks)  # as often as looks come
     assert all(one.evidence["steps"] % 31 == 0 for one in findings([SameOrder()], fitting, cuts=cuts).values())
+
+
+@pytest.mark.parametrize("cuts", [(), (50, 61, 90)])
+@pytest.mark.parametrize(
+    ("after", "changed", "config", "says"),
+    [
+        ([22.0] * 32, {}, {}, True),
+        ([22.0] * 31, {}, {}, False),
+        ([22.0, 21.0] * 40, {}, {}, False),  # fixed batches in an order that is drawn
+        ([7.0] * 60, {}, {}, False),  # an epoch of few batches
+        ([22.0] * 60, {"state_carried": 1.0}, {}, False),
+        ([22.0] * 60, {"targets": 512.0, "input_length_std": 0.0}, {}, False),  # a text, read from its beginning
+        ([22.0] * 60, {"targets": 512.0, "input_length_std": 2.0}, {}, True),
+        ([22.0] * 60, {"targets": 512.0, "input_length_std": 0.0, "loss_ranks": 0.0}, {}, True),  # answers
+        ([22.0] * 60, {}, {"loader.shuffle": False}, False),
+        ([22.0] * 60, {}, {"loader.shuffle": True}, True),
+        ([22.0] * 60, {}, {"sampler": "sequential"}, False),
+        ([22.0] * 60, {}, {"overfit_batches": 22}, False),
+        ([22.0] * 60, {}, {"curriculum": "by_loss"}, False),
+    ],
+)
+def test_batches_of_earlier_epochs_in_their_order_are_a_warning(
+    after: list[float], changed: dict[str, float], config: dict[str, Any], says: bool, cuts: tuple[int, ...]
+) -> None:
+    columns: dict[str, Any] = {
+        f"model/{name}": (LOOKS[:4], np.full(4, value)) for name, value in ({"example_rows": 16.0} | changed).items()
+    }
+    columns["data/tokens"] = np.arange(100), np.full(100, 64.0)
+    columns["data/repeats_after"] = np.arange(22, 22 + len(after)), np.array(after)
+    found = [*findings([SameOrder()], columns, cuts=cuts, facts={"config": config}).values()]
+    assert [(one.severity, one.step, one.evidence["steps"]) for one in found] == [("warning", 22, 22)] * says

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
+from barograph.doctor.kernel.channels import RunHistory
+from barograph.doctor.kernel.stages import has_stages
 from barograph.doctor.rules.data.labels import MissingClasses
 from barograph.doctor.rules.data.other_labels import OtherLabels
 from barograph.doctor.rules.data.targets import EvaluationInputs
@@ -247,3 +249,20 @@ def test_examples_that_get_longer_or_larger_by_what_is_logged_are_a_stage(name: 
 )
 def test_sizes_that_change_elsewhere_or_are_the_models_own_excuse_nothing(name: str, number: np.ndarray) -> None:
     assert "divergence" in loud({"train/loss": learnt_anew(), name: number})
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "stages"),
+    [
+        ("data_seq_len", np.repeat([128.0, 256.0, 512.0], 40), True),
+        ("pref/step_size", np.linspace(1e-4, 1e-3, 120), False),  # a rate
+        ("batch_size", np.full(120, 32.0), False),
+        ("answers/length", np.random.default_rng(0).integers(9, 30, 120).astype(float), False),
+        ("answers/mean_length", np.random.default_rng(0).normal(20, 2, 120), False),
+        ("round", np.arange(120.0), True),
+    ],
+)
+def test_a_size_tells_stages_where_it_is_whole_and_seldom_changes(name: str, values: np.ndarray, stages: bool) -> None:
+    history = RunHistory()
+    history.add(name, np.arange(120), values, np.arange(120) + 1, np.ones(120, int))
+    assert has_stages(history, 1000) == stages and not has_stages(history, 0)

@@ -63,8 +63,18 @@ def _numbered(history: RunHistory) -> list[Channel]:
 
 
 def has_stages(history: RunHistory, time: int) -> bool:
-    """Whether the training had logged a number of its stages by a time."""
-    return any(channel.began[1] <= time for channel in _numbered(history))
+    """Whether the training had logged a number of its stages by a time. A size is one if it is a whole number that has
+    changed, and seldom: a batch's, or the mean length of its examples, tells none."""
+    return any(channel.began[1] <= time and _tells_stages(channel, time) for channel in _numbered(history))
+
+
+def _tells_stages(channel: Channel, time: int) -> bool:
+    if not _SIZES.fullmatch(channel.name):
+        return True
+    rows = channel.rows()
+    value = rows.value[rows.time <= time]
+    changes = int((numpy.diff(value) != 0).sum())
+    return bool((value == numpy.round(value)).all()) and 0 < changes <= len(value) / _LONG
 
 
 def is_curriculum(history: RunHistory) -> bool:

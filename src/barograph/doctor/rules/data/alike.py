@@ -7,15 +7,14 @@ Out:  findings of `SortedExamples`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.stages import has_stages, is_curriculum
+from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
 from barograph.doctor.rules.data.lengths import BY_LENGTH, along_epoch
-from barograph.doctor.rules.data.order import BY_SOURCE, SameOrder, jumps_of_loss
+from barograph.doctor.rules.data.order import BY_SOURCE, BatchOrder, in_time, jumps_of_loss, reads_on
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -24,10 +23,9 @@ if TYPE_CHECKING:
 _BY_SIZE = "data sorted: by how bright or loud examples are, and not shuffled"
 _ONE_CLASS = "data sorted: batches are of one class or group each, and not shuffled"
 _SELDOM = 64  # rows between two looks at all lengths so far
-_IN_TIME = re.compile(r"(?i)(?<![a-z])(?:online|continual|incremental|life_?long|walk_?forward|stream\w*|replay\w*)")
 
 
-class SortedExamples(SameOrder):
+class SortedExamples(BatchOrder):
     """Each epoch has the same batches in the same order, as `same_order` tells, and the examples of a batch are alike:
     they come one speaker, one place, one time or one brightness after the other.
 
@@ -99,7 +97,7 @@ class SortedExamples(SameOrder):
     needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after",)
     about = "The training's examples come in an order in which those of a batch are alike."
     thresholds: ClassVar = {
-        **SameOrder.thresholds,
+        **BatchOrder.thresholds,
         "apart": (0.5, "of the variance, that lies between batches; ours"),
         "different": (8.0, "batches of different examples; ours"),
         "even": (0.3, "of the variance in half of the sketches, of a loss of pairs; ours"),
@@ -150,7 +148,7 @@ class SortedExamples(SameOrder):
         enough = enough or (jumps and beyond >= self.at["surely"] and batches >= self.at["noisy"] and (
             rows >= self.at["rows_of"]
         ))  # fmt: skip
-        read_on = figures == "wording" and _reads_on(history, rows, place) and not jumps
+        read_on = figures == "wording" and reads_on(history, rows, place) and not jumps
         if enough and not read_on and not in_time(history, place) and self.first(place[2]):
             yield self.finding(
                 place[0], f"Batches come in {value:.0f} blocks or more, in each of which they are alike: "
@@ -248,7 +246,7 @@ class SortedExamples(SameOrder):
             names = (f"{figures}_{name}" for name in ("beyond", "beside", "batches"))
             beyond, beside, batches = (watched(history, name, place) for name in names)
             alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
-            read_on = what == "texts" and _reads_on(history, rows, place)
+            read_on = what == "texts" and reads_on(history, rows, place)
             if alike and not (read_on and not jumps_of_loss(history, place)) and self.first(place[2]):
                 yield self.finding(
                     began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "
@@ -277,24 +275,6 @@ def _of_few(same: list[tuple[int, float]], at: Mapping[str, float]) -> int:
     steps = [int(after) for _, after in same]
     period = math.gcd(*steps) if len(steps) >= at["twice"] else 0
     return period if period == min(steps, default=0) >= at["epoch"] else 0
-
-
-def in_time(history: RunHistory, place: Place) -> bool:
-    """Whether examples may come in an order on purpose: in that of time, in stages, or of what a policy does."""
-    named = any(
-        value not in (None, False, 0, "", "none") and _IN_TIME.search(f"{name} {value}")
-        for name, value in history.options.found.items()
-    )
-    policy = history.role("reward") is not None or any(
-        watched(history, name, place) >= 0 for name in ("ratio_clip", "ratio_constant", "policy_reversed")
-    )
-    return named or policy or is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
-
-
-def _reads_on(history: RunHistory, rows: float, place: Place) -> bool:
-    """Whether rows may be pieces of one text: they have no padding, and targets at several places each."""
-    padded = watched(history, "input_length_std", place) > 0
-    return not padded and watched(history, "targets", place) > rows
 
 
 def _is_noised(at: Mapping[str, float], history: RunHistory, value: float, batches: float, place: Place) -> bool:

@@ -18,9 +18,9 @@ from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
-from barograph.doctor.rules.data.alike import SortedExamples, by_wording, in_time
+from barograph.doctor.rules.data.alike import SortedExamples, by_wording
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
-from barograph.doctor.rules.data.order import BY_SOURCE, at_least
+from barograph.doctor.rules.data.order import BY_SOURCE, at_least, in_time
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

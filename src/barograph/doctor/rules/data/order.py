@@ -7,6 +7,7 @@ Out:  findings of `SamplerEpoch`, `SameOrder`, `SortedTargets`.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -18,7 +19,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
-from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, carries_state, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -74,34 +75,20 @@ BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the oth
 _JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
 
 
+_IN_TIME = re.compile(r"(?i)(?<![a-z])(?:online|continual|incremental|life_?long|walk_?forward|stream\w*|replay\w*)")
+_SHUFFLED = re.compile(r"(?i)(?:.*[^a-z])?(?:shuffl\w*|random_?order|randomi[sz]e\w*)")
+_OF_OLD = re.compile(r"(?i)(?<![a-z])(?:sequential|chronological|sorted?|fixed_?order|in_?order|by_?length|overfit\w*)")
+_OF_ANSWERS = ("loss_ranks", "preference_averaged", "preference_compared")
 _SOME, _TOGETHER = 3, 0.75  # examples of a batch that came before: at least; of them, together in one
 
 
-class SameOrder(WatchRule):
-    """Each epoch has the same batches, in the same order.
+class BatchOrder(WatchRule):
+    """Looks after how many steps whole batches come again, and whether that is one number."""
 
-    In three looks all examples of a batch, four at least, came together in one batch before, and the steps between are
-    multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
-    in several batches. Of examples that are altered in one of few ways, as mirrored or not, some are as they were: in
-    four looks three or more, three quarters of those that had come before, came together, and the number is eight at
-    least. Of examples that are altered in many ways hardly one is as it was: there it is enough that in four looks or
-    more all that had come before came together, with a chance below one in ten thousand that the looks before are such
-    numbers of steps away. The training has three batches of different examples or more. A batch that stays, and a
-    policy's, which is trained on several times, are other things; so are streams whose state is carried on
-    (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
-    a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
-    order was to be another one in each. So it is where the loss jumps three times
-    or more, to one and a half times what it was and for some rows: other data begin there, as of another source, and
-    what was learnt of the last ones is forgotten meanwhile.
-
-    What to do: shuffle anew in each epoch; of a `DistributedSampler`, `set_epoch`.
-    """
-
-    name, family, kind, severity = "same_order", "data", "repeated_data", "info"
+    family, kind = "data", "repeated_data"
     series = "model/batch_again"
     needs = ("=model/batch_again",)
     least = 3
-    about = "Each epoch has the same batches, in the same order."
     thresholds: ClassVar = {
         "looks": (3.0, "whose whole batch came before; ours"),
         "rows": (4.0, "of a batch; ours"),
@@ -113,11 +100,6 @@ class SameOrder(WatchRule):
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
         "chance": (1e-4, "that the few examples that were seen before came such a number of steps before; ours"),
     }
-    causes: ClassVar[tuple[str, ...]] = (
-        "same order in each epoch: the sampler's epoch, or its seed, never changes",
-        "data not shuffled",
-    )
-    remedies: ClassVar[tuple[str, ...]] = (_REMEDY, "give the loader `shuffle=True`, and set no seed within an epoch")
 
     def begin(self) -> None:
         self.same: list[tuple[int, float]] = []  # step, and how many steps before
@@ -125,26 +107,6 @@ class SameOrder(WatchRule):
         self._few: list[tuple[int, float]] = []  # the same, of a row or two
         self._scattered = False  # rows of one batch came before in several
         self._drawn = self._mixed = False
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        period = self.period(history, value, place)
-        if not period or carries_state(history, place) or not self.first(place[2]):
-            return
-        stays = watched(history, "order_epoch", place) == 0
-        jumps = 0 if stays or is_curriculum(history) else jumps_of_loss(history, place)
-        said = ", and the number of the epoch that deals them out is still 0" if stays else (
-            f", and the loss has jumped {jumps} times, as where other data begin" if jumps else "")  # fmt: skip
-        part = " in part" * (value < 1)
-        yield self.finding(
-            self.same[0][0], f"In {len(self.same)} looks the batch was{part} that of {period} steps "
-            f"before, or of a multiple of these: each epoch has the same batches, in the same order{said}.",
-            found=place[0],
-            segment=place[2], confidence=0.9 if said else 0.6, severity="warning" if said else "info",
-            evidence={"steps": period} | ({"jumps": jumps} if jumps else {}),
-            causes=[BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
-            remedies=[_NUMBER, *self.remedies[1:]] if stays else
-                     [*reversed(self.remedies)] if jumps else list(self.remedies),
-        )  # fmt: skip
 
     def period(self, history: RunHistory, value: float, place: Place) -> int:
         """After how many steps the same batches come in the same order; 0 if they don't."""
@@ -174,6 +136,123 @@ class SameOrder(WatchRule):
             return 0
         self.same = found
         return period
+
+
+class SameOrder(BatchOrder):
+    """Each epoch has the same batches, in the same order.
+
+    In three looks all examples of a batch, four at least, came together in one batch before, and the steps between are
+    multiples of one number, three at least and a sixteenth of the most; in no look were examples that had come before
+    in several batches. Of examples that are altered in one of few ways, as mirrored or not, some are as they were: in
+    four looks three or more, three quarters of those that had come before, came together, and the number is eight at
+    least. Of examples that are altered in many ways hardly one is as it was: there it is enough that in four looks or
+    more all that had come before came together, with a chance below one in ten thousand that the looks before are such
+    numbers of steps away. The training has three batches of different examples or more. A batch that stays, and a
+    policy's, which is trained on several times, are other things; so are streams whose state is carried on
+    (`model/state_carried`). An info finding: of a text that is read from its beginning it is meant so. A warning where
+    a data set or sampler of the training's own make has an `epoch`, and that is 0 still (`model/order_epoch`): the
+    order was to be another one in each. So it is where the loss jumps three times
+    or more, to one and a half times what it was and for some rows: other data begin there, as of another source, and
+    what was learnt of the last ones is forgotten meanwhile. So it is where the watch of data knows 32 batches in a row
+    again as those of an earlier epoch, all the same number of steps before, eight or more (`data/repeats_after`).
+    Nothing of that is said where the configuration says that nothing is shuffled, or what order is meant; nor of texts
+    without padding, with targets at several places of each row, which may be one text that is read from its beginning.
+
+    What to do: shuffle anew in each epoch; of a `DistributedSampler`, `set_epoch`.
+    """
+
+    name, severity = "same_order", "info"
+    needs = ("=model/batch_again|=data/repeats_after",)
+    about = "Each epoch has the same batches, in the same order."
+    thresholds: ClassVar = {
+        **BatchOrder.thresholds,
+        "known": (32.0, "batches in a row that the watch of data knows of an earlier epoch; ours"),
+        "epoch": (8.0, "steps of it, at least; ours"),
+    }
+    causes: ClassVar[tuple[str, ...]] = (
+        "same order in each epoch: the sampler's epoch, or its seed, never changes",
+        "data not shuffled",
+    )
+    remedies: ClassVar[tuple[str, ...]] = (_REMEDY, "give the loader `shuffle=True`, and set no seed within an epoch")
+
+    def reset(self) -> None:
+        super().reset()
+        self._known: list[tuple[int, float, int]] = []  # step, steps since the batch came before, launch
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("data/repeats_after"), self._by_data)]
+
+    def _by_data(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
+        goes_on = bool(self._known) and self._known[0][1:] == (value, place[2])
+        self._known = [*(self._known if goes_on else []), (place[0], value, place[2])][: int(self.at["known"])]
+        if len(self._known) < self.at["known"] or not self.at["epoch"] <= value < math.inf or _is_kept(history, place):
+            return
+        if self.first(place[2], "known"):
+            self.first(place[2])  # the same with less proof
+            yield self.finding(
+                self._known[0][0], f"{len(self._known)} batches in a row are those of {value:.0f} steps before: each "
+                "epoch has the same batches, in the same order.", found=place[0], segment=place[2], confidence=0.9,
+                severity="warning", evidence={"steps": value}, causes=[*reversed(self.causes)],
+                remedies=[*reversed(self.remedies)],
+            )  # fmt: skip
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        period = self.period(history, value, place)
+        if not period or carries_state(history, place) or not self.first(place[2]):
+            return
+        stays = watched(history, "order_epoch", place) == 0
+        jumps = 0 if stays or is_curriculum(history) else jumps_of_loss(history, place)
+        said = ", and the number of the epoch that deals them out is still 0" if stays else (
+            f", and the loss has jumped {jumps} times, as where other data begin" if jumps else "")  # fmt: skip
+        part = " in part" * (value < 1)
+        yield self.finding(
+            self.same[0][0], f"In {len(self.same)} looks the batch was{part} that of {period} steps "
+            f"before, or of a multiple of these: each epoch has the same batches, in the same order{said}.",
+            found=place[0],
+            segment=place[2], confidence=0.9 if said else 0.6, severity="warning" if said else "info",
+            evidence={"steps": period} | ({"jumps": jumps} if jumps else {}),
+            causes=[BY_SOURCE, *reversed(self.causes)] if jumps else list(self.causes),
+            remedies=[_NUMBER, *self.remedies[1:]] if stays else
+                     [*reversed(self.remedies)] if jumps else list(self.remedies),
+        )  # fmt: skip
+
+
+def _is_kept(history: RunHistory, place: Place) -> bool:
+    """Whether the order of examples may be kept on purpose."""
+    said = history.options.found.items()
+    named = any(
+        (_SHUFFLED.fullmatch(name) and value in (False, 0, "none", "None"))
+        or (value not in (None, False, 0, "", "none") and _OF_OLD.search(f"{name} {value}"))
+        for name, value in said
+    )
+    answers = any(watched(history, name, place) >= 0 for name in _OF_ANSWERS)
+    texts = history.channel("data/tokens") is not None and not answers
+    read_on = texts and reads_on(history, watched(history, "example_rows", place), place)
+    return named or read_on or _is_read_on(history, place)
+
+
+def in_time(history: RunHistory, place: Place) -> bool:
+    """Whether examples may come in an order on purpose: in that of time, in stages, or of what a policy does."""
+    return _is_read_on(history, place) or has_stages(history, place[1])
+
+
+def _is_read_on(history: RunHistory, place: Place) -> bool:
+    """The same, of an order that does not change."""
+    named = any(
+        value not in (None, False, 0, "", "none") and _IN_TIME.search(f"{name} {value}")
+        for name, value in history.options.found.items()
+    )
+    policy = history.role("reward") is not None or any(
+        watched(history, name, place) >= 0 for name in ("ratio_clip", "ratio_constant", "policy_reversed")
+    )
+    return named or policy or is_curriculum(history) or carries_state(history, place)
+
+
+def reads_on(history: RunHistory, rows: float, place: Place) -> bool:
+    """Whether rows may be pieces of one text: they have no padding, and targets at several places each."""
+    padded = watched(history, "input_length_std", place) > 0
+    return not padded and watched(history, "targets", place) > rows
 
 
 def _of_few(few: list[tuple[int, float]], history: RunHistory, place: Place, at: Mapping[str, float]) -> int:

@@ -188,6 +188,8 @@ def test_a_text_without_an_end_is_found_after_three_looks(
         ({"eos_token_id": None}, {"model/padding_token": 0}, "info"),
         ({}, {}, "info"),  # of a log of before
         ({}, {"model/end_ignored": 31}, "warning"),
+        ({}, {"model/filler_kept": 1}, "warning"),
+        ({}, {"model/filler_kept": 0}, "info"),
     ],
 )
 def test_a_text_without_an_end_is_a_fault_where_there_is_an_end(

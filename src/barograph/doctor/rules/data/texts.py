@@ -160,9 +160,10 @@ class EndUntold(WatchRule):
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
     the end and all of it is ignored, and where no end is added to the texts. It is a warning where there is such a
     token: the logged configuration has one (`eos_token_id`), the model's own has the one that the padding is made of,
-    or a mask beside the texts takes the first token of each row's padding for text (`model/filler_kept`). Else texts may have no end on purpose, as where nothing is ever written to one: an info finding. Where all rows
-    end with one token (`model/end_ignored`) that is never a target, though those in front of it are, it is a warning,
-    too: these are different tokens, or one that stands within texts as often, with a target behind it.
+    or a mask beside the texts takes the first token of each row's padding for text (`model/filler_kept`). Else texts
+    may have no end on purpose, as where nothing is ever written to one: an info finding. Where all rows end with one
+    token (`model/end_ignored`) that is never a target, though those in front of it are, it is a warning, too: these are
+    different tokens, or one that stands within texts as often, with a target behind it.
 
     Where half of the rows end with tokens that end others, too, and stand nowhere before an end, these are ends; and
     where all rows have as many targets, as answers of one length, their number is. Rows that are cut off have no

@@ -65,10 +65,11 @@ class SortedExamples(SameOrder):
     (`model/loss_candidates`); of a curriculum nothing is said.
 
     So does what is augmented behind the watch of data, which knows the batches of earlier epochs again: sixteen in a
-    row came one number of steps before, eight or more (`data/repeats_after`). A tenth of the variance in half of the
-    sketches, and three tenths in one direction, lie between sixteen batches or more of sixteen examples or more, and
-    batches that follow each other lie half as far apart as any two, or less (`model/apart_beside`): what is drawn once
-    for a batch, as a mixture's share, is another in the next. Of a curriculum nothing is said.
+    row came one number of steps before, eight or more (`data/repeats_after`; `data/repeat_of`, where it is given no
+    epochs). A tenth of the variance in half of the sketches, and three tenths in one direction, lie between sixteen
+    batches or more of sixteen examples or more, and batches that follow each other lie half as far apart as any two, or
+    less (`model/apart_beside`): what is drawn once for a batch, as a mixture's share, is another in the next. Of a
+    curriculum nothing is said.
 
     Wherever the same batches come in the same order, in one of these ways, or two whole batches of sixteen examples or
     more came again, eight steps or more before, and a multiple of that, it is enough that two fifths of the variance
@@ -96,7 +97,7 @@ class SortedExamples(SameOrder):
 
     name, severity = "sorted_examples", "warning"
     proves = "training"
-    needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after",)
+    needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after|=data/repeat_of",)
     about = "The training's examples come in an order in which those of a batch are alike."
     thresholds: ClassVar = {
         **SameOrder.thresholds,
@@ -136,6 +137,7 @@ class SortedExamples(SameOrder):
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
+                (history.channel("data/repeat_of"), self._of_repeats),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
                   for name in ("apart", "wording"))]  # fmt: skip
 
@@ -158,6 +160,10 @@ class SortedExamples(SameOrder):
                 f"{'texts' if figures == 'wording' else 'examples'} give.", found=place[0], segment=place[2],
                 confidence=0.9, evidence={"blocks": value, "beyond": beyond}, causes=[BY_SOURCE, *self.causes],
             )  # fmt: skip
+
+    def _of_repeats(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: the last earlier step with the same batch, where the watch of data is given no epochs."""
+        yield from self._of_batches(history, place[0] - value, place)
 
     def _of_batches(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""

@@ -385,8 +385,9 @@ def half_silent(alive: Tensor) -> Tensor:
     half, odd = divmod(len(alive), 2)
     if odd or half < _ENDS or alive.dim() < 2:
         return torch.full((), math.nan, device=alive.device)
-    first, second = alive.flatten(1).any(1).split(half)
-    return ((~first.any() & second.all()) | (first.all() & ~second.any())).float()
+    some = alive.flatten(1).any(1)
+    first, second = some[:half], some[half:]
+    return ((~first.any() & second.all()) | (first.all() & ~second.any())).to(torch.float32)
 
 
 def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -137,7 +137,7 @@ class SortedExamples(SameOrder):
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
-                (history.channel("data/repeat_of"), self._of_repeats),
+                (history.channel("data/repeat_of"), partial(_as_steps, self._of_batches)),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
                   for name in ("apart", "wording"))]  # fmt: skip
 
@@ -160,10 +160,6 @@ class SortedExamples(SameOrder):
                 f"{'texts' if figures == 'wording' else 'examples'} give.", found=place[0], segment=place[2],
                 confidence=0.9, evidence={"blocks": value, "beyond": beyond}, causes=[BY_SOURCE, *self.causes],
             )  # fmt: skip
-
-    def _of_repeats(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        """value: the last earlier step with the same batch, where the watch of data is given no epochs."""
-        yield from self._of_batches(history, place[0] - value, place)
 
     def _of_batches(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
@@ -274,6 +270,13 @@ class SortedExamples(SameOrder):
                 evidence={"steps": period, "near": along.near},
                 causes=[BY_LENGTH if along.one_way else BY_SOURCE, *self.causes],
             )  # fmt: skip
+
+
+def _as_steps(
+    judge: Callable[[RunHistory, float, Place], Iterator[Finding]], history: RunHistory, value: float, place: Place
+) -> Iterator[Finding]:
+    """value: the last earlier step with the same batch, where the watch of data is given no epochs."""
+    return judge(history, place[0] - value, place)
 
 
 def _of_few(same: list[tuple[int, float]], at: Mapping[str, float]) -> int:

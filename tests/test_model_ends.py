@@ -18,6 +18,7 @@ from barograph.doctor.rules.data.texts import (  # noqa: E402
     PaddedApart,
     TagsElsewhere,
 )
+from barograph.doctor.rules.rl.crossed import SideUntrained  # noqa: E402
 from barograph.probes.model import texts  # noqa: E402
 
 LENGTHS = torch.tensor([[5], [8], [6], [9], [7], [12]])
@@ -162,6 +163,32 @@ LOOKS = np.array([1, 2, 3, 4, 12])
 ENDS_IN_PADDING = {"model/padding_token": 2, "model/end_token": 2}
 
 
+@pytest.mark.parametrize(
+    ("rows", "silent"),
+    [([0, 0, 0, 1, 1, 1], 1.0), ([1, 1, 1, 0, 0, 0], 1.0), ([0, 1, 0, 1, 1, 1], 0.0), ([0, 0, 0, 1, 0, 1], 0.0),
+     ([0] * 6, 0.0), ([1] * 6, 0.0), ([0, 0, 0, 1, 1], math.nan), ([0, 0, 1, 1], math.nan)],
+)  # fmt: skip
+def test_half_of_the_rows_without_a_gradient_is_seen(rows: list[int], silent: float) -> None:
+    alive = torch.zeros(len(rows), 5, dtype=torch.bool)
+    alive[:, 3] = torch.tensor(rows).bool()
+    assert float(texts.half_silent(alive)) == pytest.approx(silent, nan_ok=True)
+
+
+@pytest.mark.parametrize("cuts", [(), (2, 3)])
+@pytest.mark.parametrize(
+    ("values", "preference", "step"),
+    [([1, 1, 1, 1, 1], True, 1), ([1, 1, 0, 1, 1], True, None), ([1, 1, 1, 1, 1], False, None)],
+)
+def test_one_side_of_pairs_without_a_gradient_is_found(
+    values: list[float], preference: bool, step: int | None, cuts: tuple[int, ...]
+) -> None:
+    columns = {"model/half_silent": (LOOKS, np.array(values, float))}
+    if preference:
+        columns["model/preference_averaged"] = LOOKS[:1], np.zeros(1)
+    found = findings([SideUntrained()], columns, cuts=cuts).values()
+    assert [one.step for one in found] == ([] if step is None else [step])
+
+
 @pytest.mark.parametrize("cuts", [(), (2, 3)])
 @pytest.mark.parametrize(
     ("values", "shift", "says"),
@@ -188,6 +215,8 @@ def test_a_text_without_an_end_is_found_after_three_looks(
         ({"eos_token_id": None}, {"model/padding_token": 0}, "info"),
         ({}, {}, "info"),  # of a log of before
         ({}, {"model/end_ignored": 31}, "warning"),
+        ({}, {"model/filler_kept": 1}, "warning"),
+        ({}, {"model/filler_kept": 0}, "info"),
     ],
 )
 def test_a_text_without_an_end_is_a_fault_where_there_is_an_end(

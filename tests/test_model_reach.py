@@ -92,6 +92,8 @@ class Tied(nn.Module):
             self.head.weight = self.embedding.weight
         if how == "copied":
             self.head.weight = nn.Parameter(self.head.weight.detach().clone())
+        if how.startswith("one memory"):
+            self.head.weight = nn.Parameter(self.embedding.weight.data, requires_grad=how == "one memory")
         if how.startswith("grown"):
             more = nn.Embedding(33 if how == "grown" else 90, 16)
             more.weight.data[:30] = self.embedding.weight.data
@@ -117,6 +119,7 @@ class Tied(nn.Module):
      ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),
      ("apart", {"share_embeddings": True}, True), ("copied", {"share_embeddings": False}, False),
      ("grown", {}, True), ("grown far", {}, False), ("said", {}, True),
+     ("one memory", {}, True), ("one memory, frozen", {}, False),
      ("resized", {}, True), ("resized far", {}, False), ("resized still", {}, False)],
 )  # fmt: skip
 def test_tied_weights_that_are_two_tensors_are_proven(

@@ -220,8 +220,10 @@ def test_lengths_tell_that_sources_come_one_behind_the_other(
         "data/repeats_after": (steps[period:], np.full(2 * period, float(period))),
         "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
     }
-    for cuts in ((), (3, 50, 90)):
-        found = findings([SortedExamples()], columns, cuts=cuts, facts={"config": config})
+    without = {name: rows for name, rows in columns.items() if name != "data/repeats_after"}
+    without["data/repeat_of"] = steps[period:], steps[:-period].astype(float)  # no epochs are given
+    for cuts, seen in (((), columns), ((3, 50, 90), columns), ((), without), ((3, 50, 90), without)):
+        found = findings([SortedExamples()], seen, cuts=cuts, facts={"config": config})
         assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says
 
 

@@ -341,6 +341,20 @@ def test_a_reward_that_fell_and_is_higher_again_has_not_collapsed(ends: float, s
 
 
 @pytest.mark.parametrize("pieces", [(), (1, 5, 8, 9)])
+@pytest.mark.parametrize("name", ["dpo/reward_margin", "dpo/gain"])
+@pytest.mark.parametrize(("times", "dropout", "told"), [(23.8, 0.1, True), (23.8, 0.0, False), (20.0, 0.1, False)])
+def test_a_sum_over_pairs_is_known_by_its_first_loss_with_dropout(
+    times: float, dropout: float, told: bool, name: str, pieces: tuple[int, ...]
+) -> None:
+    steps, once = np.arange(40), np.ones(1)
+    columns = {"dpo/loss": (steps, times * np.log(2) * np.exp(-steps / 4)), name: (steps, 0.02 + 0.9 * steps),
+               "model/loss_ranks": (steps[:1], once), "model/loss_adds": (steps[:1], once),
+               "model/dropout": (steps[:1], dropout * once)}  # fmt: skip
+    judged = found([PreferenceSummed()], columns, pieces, config={"batch": 24})
+    assert [one.rule for one in judged] == ["preference_summed"] * told
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 5, 8, 9)])
 @pytest.mark.parametrize(
     ("times", "ranks", "adds", "config", "told"),
     [

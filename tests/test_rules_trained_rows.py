@@ -33,3 +33,22 @@ def test_a_small_space_brings_most_of_an_evaluations_rows_by_chance(
     columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
     found = [one.severity for one in findings([EvaluationExamples()], columns, cuts=cuts).values()]
     assert found[-1:] == [severity]
+
+
+@pytest.mark.parametrize(("known", "severity"), [(0.1343, "info"), (0.2, "warning")])
+def test_what_chance_gives_is_a_count_of_some_rows(known: float, severity: str) -> None:
+    """Of 1,170 rows 21 had come before: 14 to 31 may, and 29 of an evaluation's 216 are within four deviations."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.06, "evaluated_rows": 216.0, "evaluated_trained_passes": 1.0,
+               "evaluated_known": known, "evaluated_known_passes": 1.0, "evaluated_known_of": 1397.0}  # fmt: skip
+    columns |= {f"model/{name}": (EVALUATIONS[4:] + 1, np.full(6, value)) for name, value in figures.items()}
+    looks = np.arange(1, 6)
+    between = {
+        "between_rows": [288.0, 144, 288, 144, 144],
+        "between_known": [191.0, 475, 643, 947, 1081],
+        "between_again": np.array([1.0, 0, 6, 10, 4]) / [288, 144, 288, 144, 144],
+        "rows_again": np.zeros(5),
+    }
+    columns |= {f"model/{name}": (looks, np.array(values)) for name, values in between.items()}
+    columns |= of_graph(distinct_rows=1400.0, example_rows=24.0)
+    assert [one.severity for one in findings([EvaluationExamples()], columns).values()][-1:] == [severity]

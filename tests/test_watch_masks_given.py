@@ -57,6 +57,19 @@ def test_a_mask_lengths_and_neither_are_told_apart() -> None:
     assert not counted([both], []) and not counted([[torch.rand(8, 4)]], [[torch.rand(8, 4)]])
 
 
+@pytest.mark.parametrize(("of_mask", "kept"), [(1, 1.0), (0, 0.0), (2, 0.0), (None, 0.0)])
+def test_a_mask_that_takes_the_first_filler_for_text_is_told(of_mask: int | None, kept: float) -> None:
+    tokens, mask = texts(5)
+    long = mask.sum(1, keepdim=True)
+    given = [tokens] if of_mask is None else [tokens, (torch.arange(PLACES)[None] < long + of_mask).long()]
+    masks, current, found = MasksGiven(), ModelRound(1, frozenset()), {}
+    current.put = lambda family, names, values: found.update({family: values.tolist()})  # type: ignore
+    masks.given(given, True, True)
+    masks.put(current)
+    masks.put(current)
+    assert found == {"filler_kept": [kept]}
+
+
 def judged(pieces: tuple[int, ...] = (), **changed: float) -> list[Finding]:
     here = np.arange(20, 100, 20)
     figures = {

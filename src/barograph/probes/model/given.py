@@ -36,6 +36,7 @@ _PLAIN = (
     "eval_openings",
     "template",
     "masks_given",
+    "filler_kept",
     "text_lengths",
 )  # families that are recorded as they are
 

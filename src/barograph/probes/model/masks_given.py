@@ -7,6 +7,7 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share")
 """How many passes of the training that were looked at had padding, and in how many of these it was said where; the same
 of the evaluation's, and which share of their places was padding."""
+KEPT = ("filler_kept",)
+"""Of a pass of the training with padding: whether a mask takes the first of the padding's tokens in each row for text,
+as where an end of the text is that token."""
 _ROWS, _PASSES = 64, 4  # of a pass; of an evaluation
 
 
@@ -30,23 +34,27 @@ class MasksGiven:
 
     def __init__(self) -> None:
         self._place = -1
-        self._training: Tensor | None = None  # sums of [padded, said, share]
+        self._training: Tensor | None = None  # sums of [padded, said, share, kept]
         self._evaluated: Tensor | None = None
+        self._kept: Tensor | None = None  # of the last pass of the training
         self._passes = 0
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
         if trains and due:
             self._place = next((at for at, one in enumerate(tensors) if are_texts(one)), -1)
-            self._training = self._with(self._training, tensors)
+            self._training = self._with(self._training, tensors, True)
         elif not trains and self._training is not None and self._passes < _PASSES:
             self._passes += 1
-            self._evaluated = self._with(self._evaluated, tensors)
+            self._evaluated = self._with(self._evaluated, tensors, False)
 
-    def _with(self, sums: Tensor | None, tensors: Sequence[Tensor]) -> Tensor | None:
+    def _with(self, sums: Tensor | None, tensors: Sequence[Tensor], trains: bool) -> Tensor | None:
+        import torch
+
         if not 0 <= self._place < len(tensors) or not are_texts(tensors[self._place]):
             return sums
         found = _looked(tensors, self._place)
+        self._kept = torch.where(found[:1] > 0, found[3:], math.nan) if trains else self._kept
         return found if sums is None or sums.device != found.device else sums + found
 
     def put(self, current: ModelRound) -> None:
@@ -55,18 +63,24 @@ class MasksGiven:
 
         ours, theirs = self._training, self._evaluated
         self._evaluated, self._passes = None, 0
+        if self._kept is not None:
+            current.put("filler_kept", KEPT, self._kept)
+            self._kept = None
         if ours is not None and theirs is not None and ours.device == theirs.device:
-            share = theirs[2:] / theirs[:1]
+            share = theirs[2:3] / theirs[:1]
             current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share)))
 
 
 def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
-    """Of a pass, whether its texts have padding for sure, whether that is said, and which share of the places it is."""
+    """Of a pass, whether its texts have padding for sure, whether that is said, and which share of the places it is;
+    whether all of it but the first token of each row is said to be padding."""
     import torch
 
     tokens = local(tensors[place].detach())[:_ROWS]
     beside = [one for at, one in enumerate(tensors) if at != place and one.dim() in (1, 2) and mesh_of(one) is None]
     others = [local(one.detach())[:_ROWS] for one in beside if len(one) == len(tensors[place])]
     tail, sure = tails(tokens)
-    padded = sure.float()
-    return torch.stack((padded, padded * is_given(tail, others).float(), padded * tail.float().mean()))
+    padded, said = sure.float(), is_given(tail, others)
+    rest = torch.cat((torch.zeros_like(tail[:, :1]), tail[:, 1:] & tail[:, :-1]), 1)
+    kept = is_given(rest, [one for one in others if one.dim() == 2]) & ~said
+    return torch.stack((padded, padded * said.float(), padded * tail.float().mean(), padded * kept.float()))

@@ -55,7 +55,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_spread", "l
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
-           *texts.ENDS)  # fmt: skip
+           "half_silent", *texts.ENDS)  # fmt: skip
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
 
@@ -209,6 +209,7 @@ class OutputLook:
         if complete:
             self._found[_AT["targets"]] = alive.sum()
             self._found[_AT["places"]].fill_(alive.numel())  # a number that is assigned is waited for
+            self._found[_AT["half_silent"]] = texts.half_silent(alive)
         same = [one for one in rowed if one.shape == alive[:_ROWS].shape]
         if same and found is not None:
             padding = texts.of_padding(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)

@@ -203,9 +203,18 @@ def _output_layers(model: Any) -> list[Any] | None:
     return found
 
 
+def _in_one_memory(one: Any, other: Any) -> bool:
+    """Whether these are two parameters, both trained, that lie in the same memory."""
+    import torch
+
+    both = [part for part in (one, other) if isinstance(part, torch.nn.Parameter) and part.requires_grad]
+    here = one is not other and len(both) == 2 and mesh_of(one) is None and mesh_of(other) is None
+    return here and one.numel() > 0 and one.data_ptr() == other.data_ptr() != 0 and one.stride() == other.stride()
+
+
 def untied_figures(current: ModelRound, model: Any) -> None:
     """Add whether an embedding and an output layer of one shape are two tensors, and whether they hold the same; of one
-    that is both, its deviation."""
+    that is both, its deviation, and whether it is two trained parameters in one memory."""
     import torch
 
     embeddings, outputs = [], []
@@ -224,6 +233,10 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     tied = [one[1] for one, other in pairs if local(one[1]).data_ptr() == local(other[1]).data_ptr()]
     if tied and mesh_of(tied[-1]) is None:
         current.put("tied_deviation", ("",), flat(tied[-1].detach())[:_COMPARED].float().std().reshape(1))
+    twice = [(one, other) for one, other in pairs if _in_one_memory(one[1], other[1])]
+    if twice:
+        one, other = twice[-1]
+        current.figures |= {"tied_twice": 1.0, "untied_weights": f"{one[0]}.weight and {other[0]}.weight"}
     if tied:
         return
     # one that was made anew for more tokens has a few rows more than the other

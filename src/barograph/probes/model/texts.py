@@ -377,6 +377,19 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
     return found
 
 
+def half_silent(alive: Tensor) -> Tensor:
+    """Whether one half of a batch's rows, the first or the second, has no gradient at all, and each row of the other
+    has one; NaN of an odd number of rows, and of a few. alive: which places of an output have a gradient."""
+    import torch
+
+    half, odd = divmod(len(alive), 2)
+    if odd or half < _ENDS or alive.dim() < 2:
+        return torch.full((), math.nan, device=alive.device)
+    some = alive.flatten(1).any(1)
+    first, second = some[:half], some[half:]
+    return ((~first.any() & second.all()) | (first.all() & ~second.any())).to(torch.float32)
+
+
 def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:
     """Whether all rows with padding end with one token, which is never a target, though the one in front of it is one:
     of different tokens, or of one that stands within texts as often, with a target behind it; and of rows with other

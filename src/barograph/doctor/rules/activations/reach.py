@@ -175,19 +175,24 @@ class UntiedWeights(Rule):
     where both were resized apart, and one of them is trained. Two layers of one shape alone say nothing. Where the
     configuration says that they are not tied (`tie_embeddings: false`), equal numbers are an info finding.
 
+    Or they are two parameters in one memory (`model/tied_twice`), as behind `load_state_dict(assign=True)` or
+    `head.weight.data = embedding.weight.data`, both trained by an optimizer whose steps don't grow with the gradient
+    (`model/scale_free`), as Adam: each makes a whole step by its part of the gradient, so that the weights make two.
+
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """
 
     name, family, kind, severity = "untied_weights", "model", "frozen", "warning"
-    needs = ("=model/untied",)
+    needs = ("=model/untied|=model/tied_twice",)
     about = "Weights that should be tied are two tensors."
     causes = ("weight tying broken: the embedding and the output layer are two tensors",)
     remedies = ("tie them, `head.weight = embedding.weight`, after loading and before the optimizer is made",)
 
     def reset(self) -> None:
-        self._cursor = RowCursor()
+        self._cursor, self._twice = RowCursor(), RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._in_one_memory(history)
         for (step, time, segment), _ in self._cursor.each(history.channel("model/untied")):
             same = known(history.channel("model/untied_copy"), step, time, segment) == 1
             names = names_of(history, "untied_weights", step, time)
@@ -202,6 +207,17 @@ class UntiedWeights(Rule):
                 severity="info" if meant else self.severity, confidence=0.3 if meant else 0.95,
                 evidence={"same": same, "configured": said},
             )  # fmt: skip
+
+    def _in_one_memory(self, history: RunHistory) -> Iterator[Finding]:
+        for (step, time, segment), _ in self._twice.each(history.channel("model/tied_twice")):
+            free = known(history.channel("model/scale_free"), step, time, segment) == 1
+            if free and self.first(segment, "twice"):
+                names = names_of(history, "untied_weights", step, time)
+                yield self.finding(
+                    step, f"{names} are two parameters in one memory: the optimizer makes a step of each, by a part of "
+                    "the gradient.", found=step, segment=segment, confidence=0.95, evidence={"twice": True},
+                    causes=["weight tying broken: the embedding and the output layer are two parameters"],
+                )  # fmt: skip
 
 
 class RepeatedLayer(WatchRule):

@@ -7,7 +7,7 @@ Out:  findings of `SortedExamples`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -63,10 +63,11 @@ class SortedExamples(BatchOrder):
     (`model/loss_candidates`); of a curriculum nothing is said.
 
     So does what is augmented behind the watch of data, which knows the batches of earlier epochs again: sixteen in a
-    row came one number of steps before, eight or more (`data/repeats_after`). A tenth of the variance in half of the
-    sketches, and three tenths in one direction, lie between sixteen batches or more of sixteen examples or more, and
-    batches that follow each other lie half as far apart as any two, or less (`model/apart_beside`): what is drawn once
-    for a batch, as a mixture's share, is another in the next. Of a curriculum nothing is said.
+    row came one number of steps before, eight or more (`data/repeats_after`; `data/repeat_of`, where it is given no
+    epochs). A tenth of the variance in half of the sketches, and three tenths in one direction, lie between sixteen
+    batches or more of sixteen examples or more, and batches that follow each other lie half as far apart as any two, or
+    less (`model/apart_beside`): what is drawn once for a batch, as a mixture's share, is another in the next. Of a
+    curriculum nothing is said.
 
     Wherever the same batches come in the same order, in one of these ways, or two whole batches of sixteen examples or
     more came again, eight steps or more before, and a multiple of that, it is enough that two fifths of the variance
@@ -94,7 +95,7 @@ class SortedExamples(BatchOrder):
 
     name, severity = "sorted_examples", "warning"
     proves = "training"
-    needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after",)
+    needs = ("=model/rows_apart|=model/wording_apart|=data/repeats_after|=data/repeat_of",)
     about = "The training's examples come in an order in which those of a batch are alike."
     thresholds: ClassVar = {
         **BatchOrder.thresholds,
@@ -134,6 +135,7 @@ class SortedExamples(BatchOrder):
         rising = history.channel("model/apart_rising")
         return [*super().asked(history), (history.channel("model/rows_apart_even"), self._of_means),
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
+                (history.channel("data/repeat_of"), partial(_as_steps, self._of_batches)),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
                   for name in ("apart", "wording"))]  # fmt: skip
 
@@ -266,6 +268,13 @@ class SortedExamples(BatchOrder):
                 evidence={"steps": period, "near": along.near},
                 causes=[BY_LENGTH if along.one_way else BY_SOURCE, *self.causes],
             )  # fmt: skip
+
+
+def _as_steps(
+    judge: Callable[[RunHistory, float, Place], Iterator[Finding]], history: RunHistory, value: float, place: Place
+) -> Iterator[Finding]:
+    """value: the last earlier step with the same batch, where the watch of data is given no epochs."""
+    return judge(history, place[0] - value, place)
 
 
 def _of_few(same: list[tuple[int, float]], at: Mapping[str, float]) -> int:

@@ -159,10 +159,11 @@ class EndUntold(WatchRule):
     its last token before the padding, though that token is a target itself, and at most half of these rows end with
     one and the same token: no token of theirs says that the text is over. So it is where the padding is the token of
     the end and all of it is ignored, and where no end is added to the texts. It is a warning where there is such a
-    token: the logged configuration has one (`eos_token_id`), or the model's own has the one that the padding is made
-    of. Else texts may have no end on purpose, as where nothing is ever written to one: an info finding. Where all rows
-    end with one token (`model/end_ignored`) that is never a target, though those in front of it are, it is a warning,
-    too: these are different tokens, or one that stands within texts as often, with a target behind it.
+    token: the logged configuration has one (`eos_token_id`), the model's own has the one that the padding is made of,
+    or a mask beside the texts takes the first token of each row's padding for text (`model/filler_kept`). Else texts
+    may have no end on purpose, as where nothing is ever written to one: an info finding. Where all rows end with one
+    token (`model/end_ignored`) that is never a target, though those in front of it are, it is a warning, too: these are
+    different tokens, or one that stands within texts as often, with a target behind it.
 
     Where half of the rows end with tokens that end others, too, and stand nowhere before an end, these are ends; and
     where all rows have as many targets, as answers of one length, their number is. Rows that are cut off have no
@@ -195,7 +196,8 @@ class EndUntold(WatchRule):
             )  # pieces of a text end anywhere
             padding, end = (watched(history, f"{name}_token", place) for name in ("padding", "end"))
             ignored = watched(history, "end_ignored", place)
-            known = isinstance(setting(history, *_ENDS), int) or padding == end or ignored >= 0
+            kept = watched(history, "filler_kept", place) == 1  # by the mask it is text
+            known = isinstance(setting(history, *_ENDS), int) or padding == end or ignored >= 0 or kept
             proven = known and not compares
             what = _IGNORED.format(ignored) if ignored >= 0 else _OTHERS
             yield self.finding(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _ALL, _MORE = 0.9, 1.5  # of the rows: another epoch; times as many as are expected by those before
 _REPEATS, _NONE = 0.25, 3.0  # of rows that had come before: another epoch; rows, that none of a sample may stand for
+_BOUND = 1.645  # deviations of a count, with these three: what it stands for at most, in 95 of 100 samples
 
 
 class EvaluationExamples(WatchRule):
@@ -28,12 +29,13 @@ class EvaluationExamples(WatchRule):
     Fingerprints of some of an evaluation's rows are compared with those of the training's rows: of the steps that
     were looked at, and of all steps (`model/evaluated_known`). An eighth of the rows and four or more, and some in
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
-    info finding. So is as many as chance gives, by how many new rows of the training had come before, and one more:
-    fewer than four deviations more; of steps that were looked at up to a quarter, or all where chance gives two fifths.
-    Of a run that is over, with one evaluation alone that was seen, but for one without such rows behind its last step,
-    as of a test set, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its
-    micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is one input,
-    or rows are alike by chance, nothing is said; nor of what a policy has generated.
+    info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a count
+    of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of steps that
+    were looked at up to a quarter, or all where chance gives two fifths. Of a run that is over, with one evaluation
+    alone that was seen, but for one without such rows behind its last step, as of a test set, a quarter is enough, of
+    64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training has fewer than
+    three batches of different rows, as of a graph that is one input, or rows are alike by chance, nothing is said; nor
+    of what a policy has generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -129,7 +131,7 @@ class EvaluationExamples(WatchRule):
 
 def chance_of_all(history: RunHistory, place: Place) -> float:
     """The share of an evaluation's rows that came in any step of the training by chance, as new ones of its own had
-    before, between two looks: at most, by three more than had; NaN where that is not known."""
+    before, between two looks: at most, by the bound of their count; NaN where that is not known."""
     names = ("between_rows", "between_again", "between_known")
     rows, again, known = (_until(history.channel(f"model/{name}"), place) for name in names)
     had = pairs = newest = of = 0.0
@@ -142,7 +144,7 @@ def chance_of_all(history: RunHistory, place: Place) -> float:
     count = watched(history, "evaluated_known_of", place)
     if not pairs or not count >= 0:
         return math.nan
-    chance = 1 - math.exp(-(had + _NONE) / pairs * count)
+    chance = 1 - math.exp(-(had + _NONE + _BOUND * math.sqrt(had)) / pairs * count)
     return max(chance, newest * min(1.0, count / of) if of else 0.0)
 
 

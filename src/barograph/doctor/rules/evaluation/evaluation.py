@@ -251,7 +251,8 @@ class Overfitting(Rise):
         if alone:
             message += "; no training loss is logged beside it"
         if first_epoch:
-            message += ", in the first epoch"
+            still = in_first_epoch(history, point.step, best.segment)
+            message += ", in the first epoch" if still else "; it began to rise in the first epoch"
             remedies[1] = "Compare a batch of the training with one of the evaluation: inputs, targets, preparation."
         self._told = self.finding(
             self._told.step if self._told is not None else lowest.step,

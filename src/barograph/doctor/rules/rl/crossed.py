@@ -1,7 +1,8 @@
-"""A preference's reference whose log probabilities of chosen and rejected answers are exchanged.
+"""A preference's reference whose log probabilities of chosen and rejected answers are exchanged; a side of its pairs
+from which nothing is learnt.
 
-In:   implicit rewards and the policy's log probabilities, as trainers of preferences log them.
-Out:  findings of `ReferenceCrossed`.
+In:   implicit rewards and the policy's log probabilities, as trainers of preferences log them; rows with a gradient.
+Out:  findings of `ReferenceCrossed`, `SideUntrained`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy
 
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.rl.preference import CHOSEN
+from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.rl.preference import CHOSEN, is_preference
 from barograph.doctor.rules.rl.reference import has_no_reference
 
 if TYPE_CHECKING:
@@ -87,4 +89,35 @@ class ReferenceCrossed(Rule):
         )
 
 
-RULES = (ReferenceCrossed,)
+class SideUntrained(WatchRule):
+    """One side of a preference's pairs gets no gradient.
+
+    A preference is learnt: its margins are logged, or the graph of the loss shows it. The policy is asked for all
+    answers at once, chosen ones in one half of the rows and rejected ones in the other. In three looks in a row no
+    place of one half has a gradient, and each row of the other half has one (`model/half_silent`). A pair of which
+    nothing is to be learnt any more, as behind a hinge, has none in both its rows. So the loss is of one side alone:
+    the other's log probability is detached, or taken under `no_grad()`, and its answers may become as unlikely, or as
+    likely, as the others.
+
+    What to do: the log probabilities of both answers with their graph; `detach()` the reference's alone.
+    """
+
+    name, family, kind, severity = "side_untrained", "rl", "frozen", "warning"
+    proves = "training"
+    series = "model/half_silent"
+    needs = ("=model/half_silent",)
+    least = 3
+    about = "One side of a preference's pairs gets no gradient."
+    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    causes = ("graph cut: the log probabilities of one side of the pairs are detached",)
+    remedies = ("detach the reference's log probabilities alone, and keep the graph of both of the policy's",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1 and is_preference(history, place[1]), place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], "Half of the rows of each batch, one side of the pairs, get no gradient, and all "
+                "others do.", found=place[0], segment=place[2], confidence=0.95, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (ReferenceCrossed, SideUntrained)

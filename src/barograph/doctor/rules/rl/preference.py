@@ -31,7 +31,9 @@ _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margi
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin", "rewards_eval/margins",
               "rewards_valid/margins")  # fmt: skip
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
-           "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins")  # fmt: skip
+           "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins",
+           *(f"{loss}/{name}" for loss in ("dpo", "ipo", "preference")
+             for name in ("rewards/margins", "reward_margin", "reward_margins")))  # fmt: skip
 MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-]mean)?")  # of a preference, whatever its prefix
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
             "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
@@ -191,6 +193,12 @@ class PreferenceReversed(Rule):
 _WHOLE = 1e-4  # of a multiple of ln 2
 
 
+def _adds_ranks(history: RunHistory, place: Place) -> bool:
+    """Whether the graph of the loss has a sum of logarithms of sigmoids of a difference, and nobody chose a sum."""
+    ranks, adds = (known(history.channel(f"model/loss_{name}"), *place) for name in ("ranks", "adds"))
+    return ranks == 1 and adds == 1 and not summed_by_choice(history)
+
+
 class PreferenceSummed(Rule):
     """The loss of a preference is a sum over the pairs of a batch.
 
@@ -198,7 +206,9 @@ class PreferenceSummed(Rule):
     margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
     fifth of their median. Or the margin of the first row is 0, as that of a policy that is its reference, and the loss
     there is that number of times ln 2, to a ten thousandth. Where no margin is logged by a usual name, that first loss
-    is enough, if the graph shows the logarithm of a sigmoid of a difference (`model/loss_ranks`), and a sum.
+    is enough, if the graph shows the logarithm of a sigmoid of a difference (`model/loss_ranks`), and a sum. With
+    dropout a policy is its reference but for noise: where the graph shows both, the first loss is that number of times
+    ln 2 within a tenth.
 
     What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
     """
@@ -224,27 +234,29 @@ class PreferenceSummed(Rule):
         self._done = True
         rows = loss.rows(0, int(self.at["rows"]))
         step, segment, time = int(rows.step[0]), int(rows.segment[0]), int(rows.time[-1])
-        of_graph = (history.channel(f"model/loss_{name}") for name in ("ranks", "adds"))
-        ranks, adds = (known(channel, step + 1, time, segment) for channel in of_graph)
-        if ranks == 1 and adds == 1 and not summed_by_choice(history):
-            yield from self._of_none(loss, size, int(rows.step[-1]))
+        if _adds_ranks(history, (step + 1, time, segment)):
+            noisy = known(history.channel("model/dropout"), step + 1, time, segment) > 0
+            yield from self._of_none(loss, size, int(rows.step[-1]), noisy)
 
-    def _at_first(self, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
+    def _at_first(self, history: RunHistory, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
         """A policy that is still its reference. size: of a batch, by the configuration."""
         apart, values = margins.rows(0, 1), loss.rows(0, 1)
-        if apart.first or values.first or int(apart.step[0]) != int(values.step[0]) or abs(apart.value[0]) > 1e-6:
+        if apart.first or values.first or int(apart.step[0]) != int(values.step[0]):
             return
-        yield from self._of_none(loss, size, int(values.step[0]))
+        place = int(values.step[0]) + 1, int(loss.rows(0, 2).time[-1]), int(values.segment[0])
+        none = abs(apart.value[0]) <= 1e-6
+        if none or (_adds_ranks(history, place) and known(history.channel("model/dropout"), *place) > 0):
+            yield from self._of_none(loss, size, int(values.step[0] if none else loss.rows(0, 2).step[-1]), not none)
 
-    def _of_none(self, loss: Channel, size: float, found: int) -> Iterator[Finding]:
-        """At a margin of 0 each pair's loss is ln 2."""
+    def _of_none(self, loss: Channel, size: float, found: int, noisy: bool = False) -> Iterator[Finding]:
+        """At a margin of 0 each pair's loss is ln 2. noisy: but for dropout."""
         values = loss.rows(0, 1)
         times = float(values.value[0]) / math.log(2)
-        if size >= self.at["least"] and abs(times / size - 1) <= _WHOLE:
+        if size >= self.at["least"] and abs(times / size - 1) <= (self.at["near"] if noisy else _WHOLE):
             self._done = True
             yield self.finding(
-                int(values.step[0]), f"At a margin of 0 the loss is {times:.5g} times ln 2, and a batch has "
-                f"{size:.0f} examples: it is summed.", found=found,
+                int(values.step[0]), f"{'Before the first step' if noisy else 'At a margin of 0'} the loss is "
+                f"{times:.5g} times ln 2, and a batch has {size:.0f} examples: it is summed.", found=found,
                 segment=int(values.segment[0]), confidence=0.95, evidence={"times": times, "standing": True},
             )  # fmt: skip
 
@@ -259,7 +271,7 @@ class PreferenceSummed(Rule):
             return
         if not self._begun and min(margins.end, loss.end) > 1:
             self._begun = True
-            yield from self._at_first(margins, loss, size)
+            yield from self._at_first(history, margins, loss, size)
         if self._done or min(margins.end, loss.end) < count + 1:
             return
         self._done = True

@@ -325,3 +325,12 @@ def test_a_rule_that_lacked_a_loss_looks_from_the_first_row_on_when_one_is_told(
 )
 def test_words_of_both_names_tell_what_may_be_a_loss(loss: str, name: str, told: bool) -> None:
     assert is_loss_by_word(name, loss) == told
+
+
+@pytest.mark.parametrize("each", [1, 50, STEPS])
+@pytest.mark.parametrize(("times", "told"), [(20 / 3, False), (6.0 + np.linspace(0, 1, len(AT)), True)])
+def test_a_measure_in_another_unit_than_one_beside_it_is_no_loss(times: float, told: bool, each: int) -> None:
+    recall = np.linspace(0.2, 0.5, len(AT))
+    columns = beside("train/loss", "valid/benefit", recall * times)
+    columns["valid/recall@20"] = (AT, recall)
+    assert played(columns, each)[0] == ("valid/benefit" if told else None)

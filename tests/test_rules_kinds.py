@@ -60,3 +60,27 @@ def test_an_average_is_not_behind_where_the_loss_is_of_another_kind(figures: dic
     } | figures  # fmt: skip
     told = [one for one in findings([AverageBehind()], rows).values() if one.rule == "average_behind"]
     assert bool(told) is warns
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "term", "other"),
+    [
+        ("val/recon_mse", "parts/recon", True),
+        ("val/reconstruction_loss", "train/reconstruction", True),
+        ("val/recon_mse", "parts/kl", False),  # it may be what the loss is
+        ("val/loss", "parts/recon", False),
+    ],
+)
+def test_an_evaluation_of_the_reconstruction_alone_is_no_measure_of_the_whole_loss(
+    evaluation: str, term: str, other: bool
+) -> None:
+    history = recorded(evaluation, 99.0, 0.2, {})
+    history.add(term, STEPS, 80 * np.exp(-STEPS / 400))
+    assert history.role("eval_loss").name == evaluation
+    assert of_other_kind(history, history.role("eval_loss"), *PLACE) is other
+
+
+def test_the_whole_loss_of_an_evaluation_comes_before_its_reconstruction() -> None:
+    history = recorded("val/recon_mse", 99.0, 0.2, {})
+    history.add("val/neg_elbo", EVERY, np.linspace(35, 23, len(EVERY)))
+    assert history.role("eval_loss").name == "val/neg_elbo"

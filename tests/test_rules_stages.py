@@ -266,3 +266,14 @@ def test_a_size_tells_stages_where_it_is_whole_and_seldom_changes(name: str, val
     history = RunHistory()
     history.add(name, np.arange(120), values, np.arange(120) + 1, np.ones(120, int))
     assert has_stages(history, 1000) == stages and not has_stages(history, 0)
+
+
+@pytest.mark.parametrize(("at", "quiet"), [(40, True), (60, False), (20, False), (300, False)])
+def test_a_task_that_begins_where_the_one_before_was_known_by_heart_is_a_stage(at: int, quiet: bool) -> None:
+    known = [3e-4, 1.1e-3, 2.5e-4, 9.7e-3, 2.5e-3, 1.1e-2, 2.4e-5, 5e-2, 7.6e-6, 5.3e-4, 3.1e-6, 9.7e-8, 1.1e-6]
+    known += [1.9e-6, 0.11, 2.7e-7, 0.0, 4.1e-8, 1e-5, 3e-4, 1.2e-6, 1.5e-5, 4.8e-8, 1.3e-5]
+    learnt = 2.3 * np.exp(-np.arange(16) / 3.0)
+    anew = 0.3 + 17 * np.exp(-np.arange(160) / 1.5)
+    columns = {"train/loss": np.concatenate([learnt, known, anew]), "task": (np.arange(200) >= at).astype(int)}
+    found = findings([Divergence()], columns).values()
+    assert ("divergence" not in {one.rule for one in found if one.severity != "info"}) == quiet

@@ -20,7 +20,7 @@ _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent
 _ERRORS = r"r?ms[pl]?e|mae|bce|huber"
 # What else a training may be named after: a loss beside the name of its data alone.
 _OBJECTIVES = (
-    r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|elbo|"
+    r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|(?:neg(?:ative)?_)?elbo|"
     r"recon(?:struction)?|dpo|ipo|kto|orpo|cpo|simpo|barlow|vicreg|byol|dino|simsiam|simclr|moco|siglip|"
     r"distill(?:ation)?|denois(?:ing|e)|diffusion|flow_?matching|score_?matching|regression|hinge|chamfer|pinball|"
     r"quantile|smooth_?l[12]|nats|bits_per_(?:dim|char|byte|token)|bpd"
@@ -200,7 +200,9 @@ _ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/
 )
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
-_BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
+_BARE = re.compile(
+    rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?!neg)(?:{_OBJECTIVES})"
+)  # a part, where another one says "loss"
 _OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
 _OF_DATA_ASIDE = re.compile(HELD_OUT)
 _ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's

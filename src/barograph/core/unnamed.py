@@ -158,6 +158,8 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
             if channel.end < _LOOKED:
                 pending.append(channel)
             continue
+        if _is_as_good(channels, name, two, loss):
+            continue
         near = _distance(two, loss, _LOWEST, True) if of_data else None
         at = None if seen is None or near is not None else _at_evaluations(two, loss, seen)
         if at is None and seen is not None and near is None:
@@ -211,6 +213,24 @@ def _has_beside(names: Collection[str], name: str) -> bool:
     `gallery/acc1`."""
     head = name.rpartition("/")[0]
     return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in names)
+
+
+def _is_as_good(
+    channels: Mapping[str, One], name: str, two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries
+) -> bool:
+    """Whether two rows are in one proportion to those of a measure of how good answers are beside them: the same
+    measure in another unit, as `valid/lift` beside `valid/recall@20`."""
+    head, timed = name.rpartition("/")[0], bool(loss.rows(0, 1).time.any())
+    for other, channel in channels.items():
+        if other == name or not other.startswith(f"{head}/") or not is_goodness(other[len(head) + 1 :]):
+            continue
+        rows = channel.rows(0, _LOOKED)
+        known = dict(zip(_moments(rows, timed), rows.value.tolist(), strict=True))
+        beside = [known.get(moment, math.nan) for moment, _, _ in two]
+        times = [value / theirs if theirs > 0 else math.nan for (_, value, _), theirs in zip(two, beside, strict=True)]
+        if beside[0] != beside[1] and times[0] > 0 and abs(times[1] / times[0] - 1) < _EXACT:
+            return True
+    return False
 
 
 def _moments(rows: FirstRows, timed: bool) -> list[int]:

@@ -110,6 +110,22 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     return result or term_joins(history, step, segment) is not None
 
 
+def stage_behind(history: RunHistory, low: int, high: int, level: float, segment: int) -> int | None:
+    """The step behind one and up to another at which a stage begins with the rise of the loss: no row before it is
+    above a level, and the rows from it on are, in the median. None where there is none."""
+    loss = history.role("loss")
+    if loss is None:
+        return None
+    rows = loss.rows()
+    here = (rows.segment == segment) & (rows.time <= loss.clock.now) & (rows.step > low) & (rows.step <= high)
+    step, value = rows.step[here], rows.value[here]
+    above = numpy.flatnonzero(value > level)
+    if not len(above) or float(numpy.median(value[above[0] :])) <= level:
+        return None
+    first = int(step[above[0]])
+    return first if stage_begins(history, first, segment) else None
+
+
 def stage_between(history: RunHistory, low: int, high: int, segment: int) -> bool:
     """Whether a stage begins behind one step and up to another: by its number, or by the configuration."""
     loss = history.role("loss")

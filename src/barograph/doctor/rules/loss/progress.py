@@ -29,7 +29,7 @@ from barograph.doctor.kernel.curve import (
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
-from barograph.doctor.kernel.stages import stage_begins, term_joins
+from barograph.doctor.kernel.stages import stage_begins, stage_behind, term_joins
 from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
@@ -79,7 +79,8 @@ class Divergence(CurveRule):
     of the rows are as low as the lowest point is none.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
-    sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew.
+    sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew. So it does where
+    the bend of a loss near 0 is some rows too early, and a stage begins with the first row that is higher.
 
     In a run of no more than 64 rows its last ones may be too few for a curve: four or more, up to a third, each of
     which is 1.3 times as high as any row since the first quarter, or since the loss first came within a sixth of its
@@ -245,7 +246,11 @@ class Divergence(CurveRule):
             self._quiet = tick.row + max(rows // 2, 16)
         self._judged = severity
         onset = onset_of(channel, best, tick) if self._told is None else self._told.step
-        if self._told is None and stage_begins(history, onset, tick.segment):
+        begins = self._told is None and stage_begins(history, onset, tick.segment)
+        if self._told is None and not begins:  # of a loss near 0, whose logarithm wanders, the bend is found too early
+            half = exp((best.level + tick.level) / 2)
+            begins = stage_behind(history, onset, tick.step, half, tick.segment) is not None
+        if begins:
             if (joins := term_joins(history, onset, tick.segment)) is not None:
                 told = self._told = self.finding(onset, "", segment=tick.segment, found=tick.step)
                 told.evidence = {"best": rounded(exp(best.level)), "loss": rounded(exp(tick.level))}

@@ -68,6 +68,7 @@ def trained(
     for step in range(1, steps + 1):
         given = torch.randn(16, 6)
         output = model(given)
+        output = output[0] * output[1] if isinstance(output, tuple) else output
         loss = functional.cross_entropy(output, given[:, :3].argmax(1))
         loss.backward()
         optimizer.step()
@@ -114,6 +115,26 @@ def test_what_a_layer_gives_keeps_the_graph_up_to_there(tmp_path: Path) -> None:
     (found,) = trained(tmp_path / "kept", lambda *_: None, Showing(lambda hidden: hidden))
     assert found["rule"] == "kept_graph" and found["step"] <= 3
     assert trained(tmp_path / "detached", lambda *_: None, Showing(lambda hidden: hidden.detach())) == []
+
+
+class Sides(nn.Module):
+    """That returns the two sides of a pair, and keeps the second. how: what of it."""
+
+    def __init__(self, how: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.first, self.second, self.how, self.shown = nn.Linear(6, 3), nn.Linear(6, 3), how, []
+
+    def forward(self, given: Any) -> Any:
+        sides = self.first(given), self.second(given)
+        if self.training:
+            self.shown.append(self.how(sides[1]))
+        return sides
+
+
+def test_each_part_of_what_a_model_returns_has_a_graph_that_may_be_kept(tmp_path: Path) -> None:
+    (found,) = trained(tmp_path / "kept", lambda *_: None, Sides(lambda side: side))
+    assert found["rule"] == "kept_graph" and found["step"] <= 3
+    assert trained(tmp_path / "detached", lambda *_: None, Sides(lambda side: side.detach())) == []
 
 
 def test_a_view_of_a_parameter_that_is_made_once_is_no_kept_graph(tmp_path: Path) -> None:

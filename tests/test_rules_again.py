@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from rule_curves import found
 
-from barograph.doctor.rules.optimizer.again import LoweredTwice, ScheduleBackwards, WarmupAgain
+from barograph.doctor.rules.optimizer.again import LoweredTwice, ScheduleBackwards, ScheduleBehind, WarmupAgain
 
 RISE = np.linspace(0.05, 1, 12)
 
@@ -90,3 +91,29 @@ def test_a_rate_that_a_loop_lowers_itself_is_beside_the_formula(by_hand: bool) -
         scheduler.step()
     beside = schedulers.figures(optimizer)["schedule_beside"]
     assert beside == pytest.approx(0.2**3 if by_hand else 1.0)
+
+
+@pytest.mark.parametrize("cuts", [(), (35, 75, 95)])
+@pytest.mark.parametrize(
+    ("before", "behind", "begun", "says"),
+    [
+        ([20, 30, 40, 50], [23, 33, 43], 60, True),  # `last_epoch` was given the epoch
+        ([20, 30, 40, 50], [80, 90, 100], 60, False),
+        ([20, 30, 40, 50], [20, 30, 40], 60, False),  # a new one, as of a new phase
+        ([20, 30, 40, 50], [75, 85, 95], 60, False),  # a few steps were skipped
+        ([20, 30, 40, 50], [60, 70, 80], 40, False),  # from an older checkpoint, with its weights: another try
+        ([0, 0, 1, 1], [2, 2, 3], 60, False),  # stepped once an epoch
+        ([50], [23, 33, 43], 60, False),
+    ],
+)
+def test_a_scheduler_that_goes_on_from_another_count_than_its_own_is_found(
+    before: list[float], behind: list[float], begun: int, says: bool, cuts: tuple[int, ...]
+) -> None:
+    first, then = 21 + 10 * np.arange(len(before)), begun + 21 + 10 * np.arange(len(behind))
+    segments = {0: 0, 61: 1} if begun == 60 else {0: 0, 52: 1}
+    columns = {
+        "model/scheduler_steps": (np.r_[first, then], np.r_[before, behind].astype(float)),
+        "model/scheduled_steps": (np.r_[first, then], np.r_[first - 1, then - begun - 1].astype(float)),
+    }
+    told = list(findings([ScheduleBehind()], columns, cuts=cuts, segments=segments).values())
+    assert [one.step for one in told] == ([61] if says else [])

@@ -12,7 +12,7 @@ from rule_columns import findings, only
 
 from barograph.doctor.rules.optimizer.accounts import RateTooLow
 from barograph.doctor.rules.optimizer.around import ClipNotInForce, ClippedByShard, OptimizerRemade
-from barograph.doctor.rules.optimizer.declared import RateRises, ScheduleMissing
+from barograph.doctor.rules.optimizer.declared import RateRises, RateZeroAtFirst, ScheduleMissing
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount
 from barograph.doctor.rules.optimizer.steps import LostWindow
 from barograph.doctor.rules.ranks.summed import SummedOverRanks
@@ -102,6 +102,29 @@ def test_a_configured_schedule_that_is_not_in_force_is_missed(
     columns = {"model/rate_in_force": (STEPS, rate), "train/loss": numpy.linspace(3, 1, 391)} | more
     found = only(findings([ScheduleMissing()], columns, facts={"config": config}, cuts=cuts), "schedule_missing")
     assert [one.causes[0].split(":")[0] for one in found] == [cause] * bool(cause)
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("zeros", "config", "told"),
+    [
+        (3, {}, True),
+        (9, {"gradient_accumulation_steps": 2, "warmup_steps": 90}, True),
+        (2, {}, False),
+        (1, {}, False),  # a warm-up's first step
+        (0, {}, False),
+        (12, {}, False),  # in all that is seen
+        (4, {"lr_delay_steps": 40}, False),
+        (4, {"freeze_steps": 40}, False),
+    ],
+)
+def test_a_rate_that_is_zero_in_the_first_steps_is_told(
+    zeros: int, config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+) -> None:
+    looks = 1 + 10 * numpy.arange(12)
+    rates = numpy.where(numpy.arange(12) < zeros, 0.0, 3e-3)
+    found = findings([RateZeroAtFirst()], {"model/rate_in_force": (looks, rates)}, facts={"config": config}, cuts=cuts)
+    assert [one.step for one in found.values()] == [1] * told
 
 
 RISING = numpy.linspace(1e-6, 3e-3, 200)

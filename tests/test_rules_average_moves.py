@@ -69,6 +69,27 @@ def test_an_average_that_holds_the_beginning_to_the_end_is_too_slow(
     assert [one.severity for one in found] == [severity] * bool(cause)
 
 
+@pytest.mark.parametrize(
+    ("writes", "kept", "evaluated", "told"),
+    [
+        (50.0, 0.9999**50, 2.0, True),
+        (50.0, 0.9999**50, 1.3, False),  # the evaluation is hardly worse
+        (50.0, 0.999**50, 2.0, False),  # 1,000 steps, as far as one stretch says it
+        (1.0, 0.99, 2.0, False),
+    ],
+)
+def test_one_stretch_between_two_evaluations_is_enough_for_an_average_that_is_far_too_slow(
+    writes: float, kept: float, evaluated: float, told: bool
+) -> None:
+    given = columns(writes, kept, evaluated=evaluated) | {
+        "train/loss": numpy.r_[numpy.linspace(3.0, 1.0, 495), [1.0] * 6]
+    }
+    for name in [one for one in given if one.startswith("model/evaluated_")]:
+        given[name] = tuple(column[1:3] for column in given[name])
+    found = only(findings([AverageSlow()], given), "average_slow")
+    assert [one.causes[0].split(":")[0] for one in found] == ["decay of the average too slow"] * told
+
+
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
     ("kept", "apart", "copied", "told"),
@@ -395,7 +416,8 @@ def test_an_average_of_few_steps_and_parts_of_the_model_itself_are_not_behind(
         ((-1.0, 0.9999**50, 0.999**50), 50.0, False),  # a decay that changes: more has to be seen
         ((-1.0, 0.9**50, 0.9**50), 50.0, False),
         ((-1.0, 0.9999**50, 0.9999**50), 10.0, False),  # written seldom
-        ((-1.0, 0.9999**50), 50.0, False),
+        ((-1.0, 0.9999**50), 50.0, True),  # it holds a hundred times the training, and its evaluation is far behind
+        ((-1.0, 0.999**50), 50.0, False),
     ],
 )
 def test_two_paces_of_one_decay_are_enough(

@@ -118,3 +118,26 @@ def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int, ra
     found = rule_curves.found([LossWeight()], columns)
     said = [(one.kind, one.severity, one.causes[0].partition(":")[0]) for one in found]
     assert said == [("padding", "warning", "padding in the mean")] * (ranks is None)
+
+
+@pytest.mark.parametrize(
+    ("weights", "figures", "told"),
+    [
+        ((38.3, 37.8, 36.4), {}, True),
+        ((38.3, 37.8, 3.4), {}, False),
+        ((38.3, 37.8, 36.4), {"loss_adds": 0.0}, False),  # a mean whose classes have weights
+        ((38.3, 37.8, 36.4), {"loss_terms": 2.0}, False),
+        ((1.19, 1.18, 1.14), {}, False),  # divided by their number
+        ((80.0, 79.0, 78.0), {}, False),
+    ],
+)
+def test_a_sum_of_losses_with_factors_of_their_own_is_summed_over_its_targets(
+    weights: tuple[float, ...], figures: dict[str, float], told: bool
+) -> None:
+    steps = np.arange(0, 30, 10)
+    figures = {"loss_adds": 1.0, "loss_terms": 1.0, "passes": 1.0, "targets": 32.0, "output_width": 6.0} | figures
+    columns = {f"model/{key}": (steps, np.full(3, value)) for key, value in figures.items()}
+    columns |= {"model/loss_weight": (steps, np.array(weights)), "loss": (np.arange(100), np.linspace(42.0, 6.0, 100))}
+    found = rule_curves.found([LossWeight()], columns)
+    says = ("warning", ["loss summed: over 32 targets, not averaged"])
+    assert [(one.severity, one.causes) for one in found] == [says] * told

@@ -37,7 +37,7 @@ MODULES = (
     "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.shared",
     "data.timed", "data.template",
-    "data.one_way", "evaluation.own_weights", "evaluation.with_gradients", "evaluation.alone",
+    "data.one_way", "evaluation.own_weights", "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "gradient.clipping",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.activations import parts_of
 from barograph.probes.model.contrasts import is_logarithm
 from barograph.probes.model.guest import Guest, after
 from barograph.probes.model.loss_graph import LossGraph
@@ -21,6 +22,8 @@ from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
+
+_PARTS = 3  # of what a model returns, beside its output, whose graphs are followed
 
 
 class BackwardEnd:
@@ -208,9 +211,12 @@ class Sentinel:
         """Have `call` called once with the last node of the next loss's graph, when its backward pass is over."""
         self._loss.asks = call
 
-    def follow_graph(self, output: Any) -> None:
-        """An output of the model: whether its graph is kept."""
+    def follow_graph(self, output: Any, whole: Any = None) -> None:
+        """An output of the model: whether its graph is kept. whole: all that the model returned; each part has a graph
+        of its own, as the two sides of a pair."""
         self._loss.graphs.follow_pass(getattr(output, "grad_fn", None))
+        for part in [one for one in parts_of(whole) if one is not output][:_PARTS]:
+            self._loss.graphs.follow(getattr(part, "grad_fn", None))
 
     def put(self, current: ModelRound, alone: bool, stepped: Sequence[Iterable[Any]] = ()) -> None:
         """A step begins: how many passes have added up for it, and what their loss is. alone: with one optimizer, of

@@ -7,9 +7,9 @@ Out:  a figure for the `model` record.
 Whatever the mode of the model says, a function of its `forward` may drop numbers all the same: `dropout(x)` without
 `training=self.training`, the `dropout_p` of an attention, a part that was put back into training mode, a mask that is
 drawn by hand. Noise that is added to embeddings is of the training, too. The functions of such a pass are seen as they
-are called, and whether tokens are compared with a number, as to make a mask of padding; no tensor is read. Where
-dropout modules alone are in training mode, and what they belong to is not, they were put there one by one: predictions
-are drawn with dropout on purpose.
+are called, and whether tokens are compared with a number, as to make a mask of padding; and whether attention has any
+mask; no tensor is read. Where dropout modules alone are in training mode, and what they belong to is not, they were put
+there one by one: predictions are drawn with dropout on purpose.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class EvaluatedLook:
         self.found: float | None = None  # dropout; not yet recorded
         self.noise = False  # noise on embeddings
         self.of_batch = False  # a batch norm with the statistics of the batch
+        self.later: float | None = None  # whether all attention sees later places; None where a mask may hide them
         self.compares = False  # whole numbers [rows, places], as tokens with padding to make a mask
         self._handles = [
             before(model, self._began),
@@ -74,6 +75,8 @@ class EvaluatedLook:
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
         name = getattr(function, "__name__", "")
         self.compares |= name in _COMPARES and _are_whole(arguments)
+        if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+            self.later = _all_later(self.later, name, arguments, named)
         self.noise = self._noise.saw(name, arguments, named, result) or self.noise
         if name == "batch_norm":
             kept = _given(arguments, named, 1, "running_mean", None)
@@ -98,7 +101,9 @@ def told_by(looks: Iterable[EvaluatedLook | None]) -> dict[str, float]:
     seen = [one for one in looks if one is not None and one.found is not None]
     if not seen:
         return {}
-    return {
+    later = [one.later for one in seen if one.later is not None]
+    shown = {"later_in_evaluation": min(later)} if later and min(later) >= 0 else {}
+    return shown | {
         "dropout_in_evaluation": max(one.found or 0.0 for one in seen),
         "noise_in_evaluation": float(any(one.noise for one in seen)),
         "batch_statistics_in_evaluation": float(any(one.of_batch for one in seen)),
@@ -114,6 +119,21 @@ def drops_numbers(name: str, arguments: Sequence[Any], named: Mapping[str, Any],
     if name == "scaled_dot_product_attention":
         return bool(_given(arguments, named, 4, "dropout_p", 0.0) > 0)
     return drops.saw(name, arguments, named, result)
+
+
+def _all_later(before: float | None, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> float | None:
+    """Whether later places are seen, in this call of attention and those before: 1 in all, 0 in none of one; −1 where a
+    mask is given, which nobody reads. Queries of other places than the keys say nothing."""
+    if name == "scaled_dot_product_attention":
+        places = [one.shape[-2] for one in arguments[:2]]
+        mask, causal = _given(arguments, named, 3, "attn_mask", None), _given(arguments, named, 5, "is_causal", False)
+    else:
+        places = [one.shape[0] for one in arguments[:2]]
+        mask, causal = named.get("attn_mask"), False
+    if len(places) < 2 or places[0] != places[1] or places[0] < 2:
+        return before
+    seen = 0.0 if causal else 1.0 if mask is None else -1.0
+    return seen if before is None else min(before, seen)
 
 
 def _are_whole(arguments: Sequence[Any]) -> bool:

@@ -332,7 +332,7 @@ class ModelState:
                 began = self._clock()
                 _each(lambda: self._dependence.returned(logits))
                 self._seconds -= self._clock() - began  # twice in a run: no account would ever cover it
-                self._sentinel.follow_graph(logits)
+                self._sentinel.follow_graph(logits, output)
                 if self._plain:
                     self._uses.follow(logits)
                 pieces = self._head.in_pieces

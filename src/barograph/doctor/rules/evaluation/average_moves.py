@@ -49,11 +49,14 @@ class AverageSlow(WatchRule):
     loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. Where it moves
     otherwise than an average does, it is enough that it lies three tenths of the weights' size away from the trained
     ones at the end, and that its loss is half as large again as the training's. A mean of all
-    weights so far, and a decay that grows with the steps, come along. Where the trained model is evaluated as well, and
-    the evaluation's loss is less than half as large again as the training's, it is an info finding; not so where both
-    evaluations are logged, by their names, as `val_loss` and `val_loss_ema`, and the average's loss is half as large
-    again as the other in each of the last five, or of all three or four, or is in all of them above the other's first
-    one, which has been below it ever since: the average never came to where the training was at the first evaluation.
+    weights so far, and a decay that grows with the steps, come along. Where the run has two evaluations that are
+    measured, and the average was written in each of the 20 steps or more between them, it is enough that it holds ten
+    times the training's steps by these, and that its loss is half as large again as the training's. Where the trained
+    model is evaluated as well, and the evaluation's loss is less than half as large again as the training's, it is an
+    info finding; not so where both evaluations are logged, by their names, as `val_loss` and `val_loss_ema`, and the
+    average's loss is half as large again as the other in each of the last five, or of all three or four, or is in all
+    of them above the other's first one, which has been below it ever since: the average never came to where the
+    training was at the first evaluation.
 
     What to do: update the average behind each `optimizer.step()`; choose a decay d with 1 / (1 − d) steps well below
     those of the training.
@@ -68,6 +71,8 @@ class AverageSlow(WatchRule):
     thresholds: ClassVar = {
         "evaluations": (3.0, "of which all is known; ours"),
         "paces": (2.0, "of these, where its decay is one number; ours"),
+        "stretch": (20.0, "steps between two evaluations, where there are no others; ours"),
+        "lone": (10.0, "times the training's steps, that the average holds by these; ours"),
         "alike": (0.02, "of the logarithm of what one step leaves of it, in which these differ; ours"),
         "steps": (100.0, "of the training; ours"),
         "times": (2.0, "the training's steps, that the average holds; ours"),
@@ -97,14 +102,19 @@ class AverageSlow(WatchRule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from super().examine(history)
-        if history.facts.get("finished") and self._segment >= 0 and self._are_enough():
+        if history.facts.get("finished") and self._segment >= 0 and self._are_enough(history):
             yield from self._judge(history)
 
-    def _are_enough(self) -> bool:
-        """Whether there are enough evaluations, or a few between which the average has one decay."""
+    def _are_enough(self, history: RunHistory) -> bool:
+        """Whether there are enough evaluations, or a few between which the average has one decay; or a single stretch
+        between two, in which it was written in each step, and from which it is far too slow."""
         paces = self._paces
         one = len(paces) == self._count >= self.at["paces"] and max(paces) <= (1 + self.at["alike"]) * min(paces)
-        return self._count >= self.at["evaluations"] or one
+        lone = len(paces) == self._count == 1 and self._steps >= self.at["stretch"]
+        lone = (
+            lone and self._steps >= self.at["lone"] * self._whole * self._lost and _is_worse(history, self.at["apart"])
+        )
+        return self._count >= self.at["evaluations"] or one or lone
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         whole, writes = (watched(history, f"evaluated_{name}", place) for name in ("steps", "writes"))

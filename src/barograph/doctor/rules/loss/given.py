@@ -2,23 +2,27 @@
 
 In:   `model/loss_given`, the sum of what a step's backward passes were called with, and `model/losses_given`, their
       number, beside the logged loss; or another figure beside the series of another role.
-Out:  for each step that has both, how many times the logged number the figure is.
+Out:  for each step that has both, how many times the logged number the figure is; what a loss may be added up over.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
-from barograph.doctor.kernel.cursor import RowCursor, is_past, known, newest
+from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
+from barograph.doctor.kernel.cursor import RowCursor, is_past, known, newest, numeric_setting
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
 
 _OTHER = 1.3  # times the least of a few weights: they are not one
+_PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
+"""What a loss may be added up over → the settings that say how many there are."""
 
 
 def until(channel: Channel, place: tuple[int, int, int]) -> tuple[Any, Any]:
@@ -82,3 +86,15 @@ class GivenLosses:
             if math.isfinite(times):
                 passes = known(history.channel("model/losses_given"), step, moment, segment)
                 yield Given((step, moment, segment), times, passes, size)
+
+
+def summands(history: RunHistory) -> list[tuple[float, str]]:
+    """Numbers of the configuration that a loss may be added up over, and of what; the smallest first."""
+    single = {what: numeric_setting(history, *names) for what, names in _PARTS.items()}
+    world = history.facts.get("world_size")
+    if world:
+        single["ranks"] = float(world)
+    known = {what: number for what, number in single.items() if number >= 2 and number == int(number)}
+    pairs = {f"{a} of {b}" if a == "micro-batches" else f"{b} of {a}": known[a] * known[b]
+             for a, b in combinations(known, 2)}  # fmt: skip
+    return sorted((number, what) for what, number in (known | pairs).items())

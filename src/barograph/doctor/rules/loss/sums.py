@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.configuration import ACCUMULATION, BATCH, PROCESSES, SEQUENCE
+from barograph.core.configuration import ACCUMULATION
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import (
     RowCursor,
@@ -28,7 +27,7 @@ from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.loss.given import Given, GivenLosses, is_one_weight
+from barograph.doctor.rules.loss.given import Given, GivenLosses, is_one_weight, summands
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
@@ -37,8 +36,6 @@ _START = 20  # a run whose first row is later goes on with another one's weights
 _MASK = 1000.0  # what a mask takes from scores, over ten answers
 _FIRST = 3  # steps, before anything is learnt
 _MANY = 64  # more are targets, not micro-batches: accumulation rarely has more; ours
-_PARTS = {"micro-batches": ACCUMULATION, "ranks": PROCESSES, "examples": BATCH, "tokens": SEQUENCE}
-"""What a loss may be added up over → the settings that say how many there are."""
 
 
 class SummedLoss(Rule):
@@ -147,7 +144,7 @@ class SummedLoss(Rule):
         if known(history.channel("model/loss_ranks"), found, 1 << 62, self._segment) == 1:
             guess = math.log(2)  # an answer beside another, whatever they are made of
         middle, same = median(self._ratios), self.at["same"]
-        for number, what in _numbers(history):
+        for number, what in summands(history):
             guessed = abs(loss.first / guess / number - 1) < same
             near = 1 / 3 if guessed and number >= 4 else same
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)
@@ -211,7 +208,8 @@ class LossWeight(Rule):
     (`model/loss_weight`) that is 1 for a mean, n for a sum over n targets, and 1 / k for a mean that is divided by k
     micro-batches. In three looks in a row it is, within 0.2% (3% of half precision):
 
-    - the number of targets, 8 or more: the loss is summed. A warning where the first logged loss, too, is more than
+    - the number of targets, 8 or more, or up to twice that where the graph ends in one sum, as of focal losses, each of
+      which has a factor of its own: the loss is summed. A warning where the first logged loss, too, is more than
       twice ln of the output's width; else an info finding, for gradients may be divided later, as where the
       configuration says `reduction: sum`, for the learning rate may be chosen for it. Of weighted classes the
       graph says so (`model/loss_summed`).
@@ -263,6 +261,7 @@ class LossWeight(Rule):
         "half": (0.03, "of the number, for half precision; ours"),
         "bits": (0.005, "of the number, of a loss in bits; ours"),
         "targets": (8.0, "ours"),
+        "heavy": (2.0, "times the number of targets, the weight of a sum of losses with factors of their own; ours"),
         "single": (6.0, "looks in a row at steps of one pass; ours"),
         "passes": (3.0, "backward passes; two may be of two losses; ours"),
         "steps": (20.0, "of the loop, to each of which the optimizer's are counted; ours"),
@@ -414,9 +413,10 @@ class LossWeight(Rule):
             weights = [one for _, one in self._divided]
             return "padded" if all_alike and max(weights) > 1.05 * min(weights) else ""
         terms, slope = (watched(history, name, place) for name in ("loss_summed", "class_weight_slope"))
-        if targets >= self.at["targets"] and (
-            abs(weight / targets - 1) < same or (terms == targets and slope == slope)
-        ):
+        plain = watched(history, "loss_adds", place) == 1 and watched(history, "loss_terms", place) == 1
+        heavy = plain and targets <= weight < self.at["heavy"] * targets  # each by a factor of its own
+        weighs = abs(weight / targets - 1) < same or (terms == targets and slope == slope)
+        if targets >= self.at["targets"] and (weighs or heavy):
             return "summed"
         parts = self._parts(history, passes, step, time, segment)
         alone = passes == known(history.channel("model/backwards"), step, time, segment) == 1
@@ -453,6 +453,8 @@ class LossWeight(Rule):
             targets = known(history.channel("model/targets"), step, time, segment)
             classes = terms == targets and abs(weight / targets - 1) > self.at["half"]
             number, its = (terms, "the weight of its class") if classes else (weight, "a weight of 1")
+            if not classes and abs(weight / targets - 1) > self.at["half"]:
+                number, its = targets, f"{weight / targets:.2f} times its weight in a cross-entropy, in the mean"
             message = f"The loss is summed over {number:.0f} targets: each of them has {its}"
             cause = f"loss summed: over {number:.0f} targets, not averaged"
         elif what == "padded":
@@ -486,15 +488,3 @@ _REMEDIES = {
     "twice": "Divide the loss by {number:.3g} once.",
     "padded": "Divide the summed loss by the number of targets: `loss.sum() / mask.sum()`.",
 }
-
-
-def _numbers(history: RunHistory) -> list[tuple[float, str]]:
-    """Numbers of the configuration that a loss may be added up over, and of what; the smallest first."""
-    single = {what: numeric_setting(history, *names) for what, names in _PARTS.items()}
-    world = history.facts.get("world_size")
-    if world:
-        single["ranks"] = float(world)
-    known = {what: number for what, number in single.items() if number >= 2 and number == int(number)}
-    pairs = {f"{a} of {b}" if a == "micro-batches" else f"{b} of {a}": known[a] * known[b]
-             for a, b in combinations(known, 2)}  # fmt: skip
-    return sorted((number, what) for what, number in (known | pairs).items())

@@ -1,7 +1,8 @@
-"""A schedule that begins again and again in one launch, that is stepped in two places, or whose rate is lowered twice.
+"""A schedule that begins again and again in one launch, goes on at another step than its own, is stepped in two places,
+or lowers its rate twice.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `LoweredTwice`, `SteppedAgain`.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`.
 """
 
 from __future__ import annotations
@@ -170,6 +171,59 @@ class ScheduleBackwards(WatchRule):
             )  # fmt: skip
 
 
+class ScheduleBehind(WatchRule):
+    """After a resume the scheduler goes on, and counts fewer steps than the run has made.
+
+    The watch reads the scheduler's count beside its own of the optimizer's steps in a launch. In the launch before, the
+    count kept one distance from the run's steps in two looks or more. In two looks behind the resume it keeps another
+    one, ten steps or more behind (a fifth of the steps before, where that is more), and began at one or more: it was
+    told where to go on, as by `last_epoch`, in another unit than its own, or by an older file. A scheduler that begins
+    at 0 is one of a new phase, or see `resumed_schedule`. A launch that begins at fewer steps than the one before has
+    seen is another try.
+
+    What to do: load the scheduler's state; give `last_epoch` the number of `scheduler.step()` so far.
+    """
+
+    name, family, kind, severity = "schedule_behind", "optimizer", "resume", "warning"
+    series = "model/scheduler_steps"
+    needs = ("=model/scheduler_steps", "=model/scheduled_steps")
+    least = 4
+    about = "After a resume the scheduler goes on at an earlier step."
+    thresholds: ClassVar = {
+        "looks": (2.0, "in a row, with one distance; ours"),
+        "steps": (10.0, "behind; ours"),
+        "share": (0.2, "of the run's steps before; ours"),
+    }
+    causes = ("schedule restarted: the scheduler goes on from another count than its own, as one of epochs",)
+    remedies = (
+        "load the scheduler's state with the checkpoint: `scheduler.load_state_dict(…)`",
+        "give `last_epoch` the number of calls of `scheduler.step()` so far, not that of epochs",
+    )
+
+    def reset(self) -> None:
+        super().reset()
+        self._away: list[float] = []  # the run's steps less the scheduler's, in the looks of this launch
+        self._before, self._seen, self._last, self._at = math.nan, 0, 0, -1  # of the launch before; steps; segment
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if place[2] != self._at:
+            steady = len(self._away) >= self.at["looks"] and len(set(self._away)) == 1
+            self._before, self._away, self._at = self._away[-1] if steady else math.nan, [], place[2]
+            self._last = self._seen
+        self._seen = place[0]
+        self._away.append(place[0] - value)
+        made = watched(history, "scheduled_steps", place)
+        begun, behind = place[0] - made - 1, self._away[-1] - self._before  # steps before this launch
+        enough = len(self._away) == self.at["looks"] and len(set(self._away)) == 1
+        far = behind >= max(self.at["steps"], self.at["share"] * begun) and begun >= self._last - 1
+        if enough and far and value - made >= 1 and self.first(place[2]):
+            yield self.finding(
+                round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
+                f"{value - made:.0f} steps: {behind:.0f} fewer than the training had made.", found=place[0],
+                segment=place[2], confidence=0.95, evidence={"behind": behind, "standing": True},
+            )  # fmt: skip
+
+
 class LoweredTwice(WatchRule):
     """The rate is lowered by the scheduler, and by something else beside it.
 
@@ -255,4 +309,4 @@ class SteppedAgain(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards, LoweredTwice, SteppedAgain)
+RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain)

@@ -1,7 +1,7 @@
-"""A learning rate that is not the one that the configuration speaks of, or that goes the wrong way.
+"""A learning rate that is not the one that the configuration speaks of, that goes the wrong way, or begins at nothing.
 
 In:   the learning rate, logged and in force, and the configuration.
-Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`.
+Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZeroAtFirst`.
 """
 
 from __future__ import annotations
@@ -218,4 +218,48 @@ _SCHEDULE = re.compile(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_ty
 MEANT = re.compile(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
 _FALLS = re.compile(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
 
-RULES = (LearningRateDeclared, ScheduleMissing, RateRises)
+_WAITS = re.compile(r".*(?:delay|freez|frozen|hold|wait|offset).*")
+
+
+class RateZeroAtFirst(WatchRule):
+    """The learning rate is exactly 0 in the first 20 steps or more, and then it is not.
+
+    The watch reads the largest rate of the optimizer's groups as the step uses it. In its first three looks or more,
+    ten steps apart, that is 0, at the steps that the optimizer makes: each costs what a step costs, and changes
+    nothing. A warm-up has a rate above 0 from its second step on. Where the configuration has a number of steps to
+    wait (a delay, a hold, something that is frozen), nothing is said.
+
+    What to do: look at the warm-up's formula: `step // warmup` is 0 up to its end, `(step + 1) / warmup` rises.
+    """
+
+    name, family, kind, severity = "rate_zero_at_first", "optimizer", "learning_rate", "warning"
+    series = "model/rate_in_force"
+    needs = ("=model/rate_in_force",)
+    least = 4
+    about = "The learning rate is 0 in many steps at the beginning."
+    thresholds: ClassVar = {"looks": (3.0, "at 0; ours"), "steps": (20.0, "between the first and the last; ours")}
+    causes = ("warm-up does not rise: its factor is 0 up to its end, as by an integer division",)
+    remedies = ("`min(1, (step + 1) / warmup)`, not `step // warmup`",)
+
+    def begin(self) -> None:
+        self._zeros: list[int] = []
+        self._over = False
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self._over:
+            return
+        if value == 0:
+            self._zeros.append(place[0])
+            return
+        self._over = True
+        zeros = self._zeros
+        enough = len(zeros) >= self.at["looks"] and zeros[-1] - zeros[0] >= self.at["steps"] and zeros[0] <= 1
+        if enough and value > 0 and not any(number > 1 for _, number in numbers_named(history, _WAITS)):
+            yield self.finding(
+                zeros[0], f"The learning rate is 0 up to step {zeros[-1]} at least, and {value:.3g} at step "
+                f"{place[0]}: the first steps change nothing.", last_step=zeros[-1], found=place[0], segment=place[2],
+                confidence=0.9, evidence={"rate": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (LearningRateDeclared, ScheduleMissing, RateRises, RateZeroAtFirst)

@@ -14,6 +14,7 @@ from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
 from barograph.core.heldout import ASIDE, HELD_OUT
+from barograph.core.plain_names import LONGEST, plain_name
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity|deviance"
@@ -168,7 +169,6 @@ _SPELLINGS: dict[str, list[str]] = {
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 
 
-_LONGEST = 512  # characters of a name that may play a role: expressions take time with the square of it
 
 # Made of a loss, or an error that a run with a loss measures beside it.
 _OF_LOSS = r"perplexity|bp[bc](?![a-z])"
@@ -187,17 +187,6 @@ _OF_POLICY = re.compile(
 )
 _OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
 _OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
-_PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
-_WITHOUT = re.compile(
-    rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
-)
-
-
-_TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
-_GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
-_ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
-    r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime)v)als?(?![a-z])"
-)
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
@@ -205,7 +194,6 @@ _OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
 _OF_DATA_ASIDE = re.compile(HELD_OUT)
 _ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
-_TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 RECORDED = tuple(
     f"{family}/"
@@ -224,30 +212,16 @@ def logarithm_of(name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
-    `records/second. Loss`, cut out of sentences, the last one counts.
-    """
-    if len(name) > _LONGEST:
-        return name
-    name = name.rpartition(". ")[2] or name
-    plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
-    plain = _GLUED.sub(r"\1_", _TESTING.sub("test", _TRAINING.sub("train", plain)))
-    plain = _ENDS_ALIKE.sub(r"\1e", plain)
-    return _WITHOUT.sub("", plain).strip("/_. ") or plain
-
-
-@lru_cache(maxsize=1 << 14)
 def _matches(role: str, name: str) -> bool:
     pattern = ROLES[role][1]
-    if name.startswith(_WATCHED) or len(name) > _LONGEST:
+    if name.startswith(_WATCHED) or len(name) > LONGEST:
         return False
-    return bool(pattern) and re.fullmatch(pattern, _plain(name)) is not None
+    return bool(pattern) and re.fullmatch(pattern, plain_name(name)) is not None
 
 
 def may_play(name: str) -> bool:
     """Whether a series of that name may play any role."""
-    plain = _plain(name)
+    plain = plain_name(name)
     return any(
         name in canonical or any(plain in _SPELLINGS.get(item, ()) for item in canonical) or _matches(role, name)
         for role, (canonical, _) in ROLES.items()
@@ -262,7 +236,7 @@ def _is_first_of_two(name: str, channels: Mapping[str, Any]) -> bool:
     """Whether a series is the sum of an adversary's losses, `loss_0`, whose maker has `loss_1`."""
     if not name.endswith("loss_0") or f"{name[:-1]}1" not in channels:
         return False
-    return any(_OF_ADVERSARY.search(_plain(other)) for other in channels)
+    return any(_OF_ADVERSARY.search(plain_name(other)) for other in channels)
 
 
 def _sums_of(parts: Iterable[str]) -> list[str]:
@@ -323,24 +297,24 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         matching = [name for name in matching if not any(other in channels for other in other_sides(name))]
     if role in ("loss", "eval_loss"):
         matching += [whole for whole in _sums_of(matching) if whole in channels]
-    if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
+    if role == "loss" and any(_OF_POLICY.fullmatch(plain_name(name)) for name in matching):
         # the parts of an agent's loss say nothing of how well it does, where its rewards do
-        parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
+        parts = {name for name in matching if _OF_POLICY.fullmatch(plain_name(name))}
         if any(_is_reward(name) for name in channels):
-            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
+            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(plain_name(name))]
     # what is made of a loss, and the loss of a part, stand behind it
     found = chosen_names + sorted(
         matching,
         key=lambda name: (
-            _BARE.fullmatch(_plain(name)) is not None,
+            _BARE.fullmatch(plain_name(name)) is not None,
             _MADE.search(name) is not None,
-            _OF_ADVERSARY.search(_plain(name)) is not None or _is_first_of_two(name, channels),
-            _OF_PART.search(_plain(name)) is not None,
-            role == "reward" and _EXTREME.search(_plain(name)) is not None,
-            role == "eval_loss" and _OF_TEST.search(_plain(name)) is not None,
+            _OF_ADVERSARY.search(plain_name(name)) is not None or _is_first_of_two(name, channels),
+            _OF_PART.search(plain_name(name)) is not None,
+            role == "reward" and _EXTREME.search(plain_name(name)) is not None,
+            role == "eval_loss" and _OF_TEST.search(plain_name(name)) is not None,
             -rows(name),
-            _OF_TRAINING.fullmatch(_plain(name)) is None,
-            _WHOLE.search(_plain(name)) is None,
+            _OF_TRAINING.fullmatch(plain_name(name)) is None,
+            _WHOLE.search(plain_name(name)) is None,
             len(name),
             name,
         ),
@@ -348,7 +322,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     if role == "loss" and not chosen_names and len(found) > 1:
         longest = max(found, key=rows)  # what has a few rows beside it is hardly what the training logs at each step
         few = rows(longest) > max(64, 8 * rows(found[0])) and not re.search(_OF_LOSS, longest, re.I)
-        if few and not (_OF_TRAINING.fullmatch(_plain(found[0])) or _WHOLE.search(_plain(found[0]))):
+        if few and not (_OF_TRAINING.fullmatch(plain_name(found[0])) or _WHOLE.search(plain_name(found[0]))):
             found = [longest, *(name for name in found if name != longest)]
     return found
 
@@ -356,7 +330,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
 @lru_cache(maxsize=1 << 14)
 def is_unnamed_evaluation(name: str) -> bool:
     """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
-    found = None if name.startswith(RECORDED) or len(name) > _LONGEST else _DATA_OF.fullmatch(_plain(name))
+    found = None if name.startswith(RECORDED) or len(name) > LONGEST else _DATA_OF.fullmatch(plain_name(name))
     return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
 
 
@@ -364,7 +338,7 @@ def is_unnamed_evaluation(name: str) -> bool:
 def is_loss_of_other_data(name: str, loss: str) -> bool:
     """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`, or, where
     the data are named, whatever the loss is: `bits/heldout` beside `bits/train`, `game_val/bits` beside `game/bits`."""
-    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
     if len(parts) > 1 and parts[1:] == ours[1:] and _ASIDE_OF_IT.fullmatch(parts[0].removeprefix(ours[0])):
         return True
     if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):
@@ -384,7 +358,7 @@ def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_loss_of_other_name(name: str, loss: str) -> bool:
     """Whether a series may be the loss of other data under a name of its own: `survey/ce` beside `fit/weighted_ce`."""
-    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
     told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
@@ -396,7 +370,7 @@ _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # 
 def is_loss_by_word(name: str, loss: str) -> bool:
     """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`,
     `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`."""
-    parts, ours = (_plain(one).replace(".", "/").split("/") for one in (name, loss))
+    parts, ours = (plain_name(one).split("/") for one in (name, loss))
     if len(parts) == len(ours) == 1:
         parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
@@ -411,7 +385,7 @@ def is_of_other_kind(name: str, other: str) -> bool:
     """Whether two losses are of different kinds by their names, an entropy and an error, so that their sizes tell
     nothing of each other: `reef/ce` beside `fit/bce`."""
     kinds = [
-        tuple(re.search(rf"(?<![a-z])(?:{words})(?![a-z])", _plain(one)) is not None for words in (_ERRORS, _ENTROPIES))
+        tuple(re.search(rf"(?<![a-z])(?:{words})(?![a-z])", plain_name(one)) is not None for words in (_ERRORS, _ENTROPIES))
         for one in (name, other)
     ]
     return {(True, False), (False, True)} == set(kinds)
@@ -419,24 +393,24 @@ def is_of_other_kind(name: str, other: str) -> bool:
 
 def is_of_wholes(name: str) -> bool:
     """Whether a loss is one of whole sentences, documents or windows, by its name: a sum on purpose."""
-    return len(name) <= _LONGEST and _WHOLES.search(_plain(name)) is not None
+    return len(name) <= LONGEST and _WHOLES.search(plain_name(name)) is not None
 
 
 def is_goodness(word: str) -> bool:
     """Whether a measure says how good answers are, as an evaluation has it beside its loss: `macro_f1`, `recall`."""
-    return _GOOD.search(_plain(word)) is not None
+    return _GOOD.search(plain_name(word)) is not None
 
 
 @lru_cache(maxsize=1 << 14)
 def is_of_held_out(name: str) -> bool:
     """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
-    logged = len(name) <= _LONGEST and not name.startswith(RECORDED)
-    return logged and _OF_HELD_OUT.fullmatch(_plain(name)) is not None
+    logged = len(name) <= LONGEST and not name.startswith(RECORDED)
+    return logged and _OF_HELD_OUT.fullmatch(plain_name(name)) is not None
 
 
 def is_accuracy(word: str) -> bool:
     """Whether a measure is the share of examples that are right, whatever they are of."""
-    return re.fullmatch(_RIGHT, _plain(word)) is not None
+    return re.fullmatch(_RIGHT, plain_name(word)) is not None
 
 
 def losses(names: Iterable[str]) -> tuple[str, ...]:

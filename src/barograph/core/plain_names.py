@@ -21,7 +21,7 @@ _TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
 _TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
 _ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
-    r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime)v)als?(?![a-z])"
+    r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime|inter)v)als?(?![a-z])"
 )
 _DOT = re.compile(r"(?<!\d)\.|\.(?!\d)")  # of no number
 _UNIT = re.compile(r"_?[\[(](?:nats?|bits?)(?:(?:/|_per_)[a-z]+)?[\])]$")

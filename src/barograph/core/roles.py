@@ -27,12 +27,16 @@ _OBJECTIVES = (
     r"quantile|smooth_?l[12]|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
 
+# what a loss is called as a whole, and in other languages
+_COSTS = r"cost|obj(?:ective)?|criterion"
+_LOSSES = r"loss|verlust|perte|p[eé]rdida|perdita|perda"
+
 # the share of examples that are right
 _RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
-    rf"(?!.*(?:(?!value){HELD_OUT}|aux|z_?loss|kl|"
+    rf"(?!.*(?:(?!value){HELD_OUT}|aux|(?<![a-z])z_?loss|kl(?!y)|"
     r"loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
     r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
 )
@@ -43,21 +47,21 @@ _WON = "chosen|good|better|winner|preferred|desirable|liked|accepted"
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice|ian)|{ASIDE}|aux|z_?loss|kl))"
-        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
+        rf"(?!.*(?:val(?!ue)|eval|(?<!la)test|dev(?!ice|ian)|{ASIDE}|aux|(?<![a-z])z_?loss|kl(?!y)))"
+        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|m?lm|vae|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
+        rf"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:{_COSTS})"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         rf"|train(?:ing)?[_/. ](?:{_OBJECTIVES}|l[12])|l[12]_train(?:ing)?",  # of boosting, of potentials
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?[/_. ]"
-        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
-        rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES})"
-        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
+        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_LOSSES}|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES}|{_COSTS})"
+        rf"|(?:.*[/_. ])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
         rf"|{HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{HELD_OUT})",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
@@ -103,7 +107,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
             "reward_chosen",
             "rewards_train/chosen",
         ),
-        rf"(?!.*(?:{HELD_OUT}))(?:(?:.*[^a-z])?(?:{_WON})[_/]rewards?|(?:.*[^a-z])?rewards?[_/](?:{_WON}))",
+        rf"(?!.*(?:{HELD_OUT}))(?:(?:.*[^a-z])?(?:{_WON})[_/]rewards?|(?:.*[^a-z])?rewards?[_/](?:{_WON}))(?:[_/](?:train(?:ing)?|step))?",
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?!.*cross)(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
@@ -135,7 +139,7 @@ _MEASURED = re.compile(
 )
 _GOOD = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|m?ap|m?io_?u|dice|bleu|rouge|[wc]er|"
-    r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|err(?:or)?)(?![a-z])"
+    r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|right|err(?:or)?)(?![a-z])"
 )
 _WHOLES = re.compile(
     r"(?<![a-z])(?:sentences?|utt(?:erances?)?|doc(?:ument)?s?|seq(?:uence)?s?|windows?|words?|lines?|totals?|sum(?:med)?)"
@@ -167,7 +171,6 @@ _SPELLINGS: dict[str, list[str]] = {
 
 
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
-
 
 
 # Made of a loss, or an error that a run with a loss measures beside it.
@@ -261,11 +264,11 @@ for _one, _others in _SIDES.items():
 
 def other_sides(name: str) -> list[str]:
     """What the series of the other side may be called, for a word of its name that says a side of a preference."""
-    parts = re.split(r"([^A-Za-z]+)", name)
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^A-Za-z]+", name)
     return [
-        "".join([*parts[:at], other, *parts[at + 1 :]])
+        "".join([*parts[:at], other.title() if part.istitle() else other, *parts[at + 1 :]])
         for at, part in enumerate(parts)
-        for other in sorted(_OPPOSITE.get(part, ()))
+        for other in sorted(_OPPOSITE.get(part.lower(), ()))
     ]
 
 
@@ -347,11 +350,13 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
 
 
 def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
-    if not plays("loss", name):
-        return False
     (word, ours_word) = (
         (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
     )
+    if _OF_DATA_ASIDE.fullmatch(word) and _OF_TRAINING_DATA.fullmatch(ours_word):
+        return True  # whatever the loss is: `val/err` beside `train/err`
+    if not plays("loss", name):
+        return False
     return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
 
 
@@ -359,10 +364,17 @@ def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
 def is_loss_of_other_name(name: str, loss: str) -> bool:
     """Whether a series may be the loss of other data under a name of its own: `survey/ce` beside `fit/weighted_ce`."""
     parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
+    if len(parts) == len(ours) == 1:  # of words alone, those of `train_loss` may be `quiz_loss`
+        parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
+        if not _OF_TRAINING_DATA.fullmatch(ours[0]):
+            return False
     told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
 
+_OF_SAME = re.compile(  # behind a first word that both have: of the training as well
+    r"(?<![a-z])(?:train(?:ing)?|epochs?|mean|avg|average|running|smooth(?:ed)?|total|sum|raw|scaled|window|last|final)(?![a-z])"
+)
 _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # behind the word of a training's loss
 
 
@@ -372,7 +384,9 @@ def is_loss_by_word(name: str, loss: str) -> bool:
     `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`."""
     parts, ours = (plain_name(one).split("/") for one in (name, loss))
     if len(parts) == len(ours) == 1:
-        parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
+        parts, ours = parts[0].split("_"), ours[0].split("_")
+        if len(ours) > 1 and parts[0] == ours[0] and _OF_SAME.search("_".join(parts[1:])):
+            return False
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
     word = parts[-1]
@@ -385,7 +399,10 @@ def is_of_other_kind(name: str, other: str) -> bool:
     """Whether two losses are of different kinds by their names, an entropy and an error, so that their sizes tell
     nothing of each other: `reef/ce` beside `fit/bce`."""
     kinds = [
-        tuple(re.search(rf"(?<![a-z])(?:{words})(?![a-z])", plain_name(one)) is not None for words in (_ERRORS, _ENTROPIES))
+        tuple(
+            re.search(rf"(?<![a-z])(?:{words})(?![a-z])", plain_name(one)) is not None
+            for words in (_ERRORS, _ENTROPIES)
+        )
         for one in (name, other)
     ]
     return {(True, False), (False, True)} == set(kinds)

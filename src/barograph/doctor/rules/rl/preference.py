@@ -32,7 +32,9 @@ _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margi
               "rewards_valid/margins")  # fmt: skip
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
            "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins")  # fmt: skip
-MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-]mean)?")  # of a preference, whatever its prefix
+MARGIN = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-](?:mean|train(?:ing)?|step))?"
+)  # of a preference, whatever its prefix
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
             "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
             "rewards_train/accuracies")  # fmt: skip

@@ -99,7 +99,7 @@ def _of_both(history: RunHistory) -> list[tuple[str, Channel, Channel]]:
 
 
 def _apart(ours: str, theirs: str) -> tuple[str, str, bool]:
-    """What is only in each of two names, and whether it stands in front: `pref/` and `check/`, or `` and `_check`."""
+    """What is only in each of two names, and whether it comes first: `pref/` and `check/`, or `` and `_check`."""
     rest, is_head = [ours, theirs], True
     for is_head in (True, False):
         pairs = zip(*(reversed(one) if is_head else one for one in (ours, theirs)), strict=False)

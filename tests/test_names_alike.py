@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from barograph.core.plain_names import plain_name
-from barograph.core.roles import evaluation_losses, is_loss_by_word, is_loss_of_other_name, losses, other_sides, plays
+from barograph.core.roles import (
+    evaluation_losses,
+    is_loss_by_word,
+    is_loss_of_other_data,
+    is_loss_of_other_name,
+    losses,
+    other_sides,
+    plays,
+)
 from barograph.core.unnamed import beside_of
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.examiner import Examiner
@@ -36,6 +44,8 @@ NAMES = [  # of the training's loss, of the evaluation's, of its accuracy
     ("train/loss [nats]", "val/loss [nats]", "val/acc"),
     ("train_loss (nats)", "dev_loss (nats)", "dev_acc"),
     ("training.loss", "validation.loss", "validation.accuracy"),
+    ("train_loss_step", "val_loss_epoch", "val_acc_epoch"),
+    ("train/loss", "valid_unseen/loss", "valid_unseen/accuracy"),
     ("train/verlust", "val/verlust", "val/acc"),
     ("perte", "validation_perte", "validation_accuracy"),
     ("cost", "val_cost", "val_acc"),
@@ -104,6 +114,17 @@ def test_underscores_tell_a_loss_of_other_data_beside_one_of_the_training(loss: 
     assert is_loss_of_other_name(name, loss) == told
 
 
+@pytest.mark.parametrize(
+    ("loss", "name", "told"),
+    [("game_bits", "game_val_bits", True), ("train_err", "val_err", True), ("xent", "xent_unseen", True),
+     ("train_err", "val_acc", False), ("game_bits", "game_value_bits", False), ("nce", "heldout_nce", True),
+     ("train/err", "val/err", True), ("train/err", "val/acc", False), ("train/loss", "val/err", False),
+     ("err/train", "err/val", True), ("loss", "val", False)],
+)  # fmt: skip
+def test_a_word_for_the_data_in_the_name_of_the_loss_tells_one_of_other_data(loss: str, name: str, told: bool) -> None:
+    assert is_loss_of_other_data(name, loss) == told
+
+
 def test_measures_stand_beside_a_loss_by_its_first_words_or_its_last() -> None:
     names = ["quiz_loss", "quiz_acc", "acc_quiz", "quiz.f1", "loss"]
     assert beside_of(names, "quiz_loss") == [("quiz_acc", "acc")]
@@ -136,7 +157,8 @@ def test_rewards_of_data_held_out_are_none_of_the_training(name: str) -> None:
     "names",
     [("pref/loss", "check/loss", "pref/gap", "check/gap"), ("loss/train", "loss/training_check", "gap/train",
      "gap/training_check"), ("loss", "loss_val", "gap", "gap_val"), ("train_loss", "val_loss", "train_gap", "val_gap"),
-     ("dpo/loss", "dpo_eval/loss", "dpo/gap", "dpo_eval/gap"), ("Loss/train", "Loss/val", "Gap/train", "Gap/val")],
+     ("dpo/loss", "dpo_eval/loss", "dpo/gap", "dpo_eval/gap"), ("Loss/train", "Loss/val", "Gap/train", "Gap/val"),
+     ("loss/train", "loss/test", "gap/train", "gap/test"), ("train/loss", "test/loss", "train/gap", "test/gap")],
 )  # fmt: skip
 def test_margins_of_both_sides_are_found_beside_their_losses(names: tuple[str, str, str, str]) -> None:
     seen = RunHistory()

@@ -81,7 +81,8 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
     "eval_accuracy": (
         ("eval/accuracy",),
-        rf"(?:.*/)?{HELD_OUT}[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{HELD_OUT}",
+        rf"(?:.*/)?(?:{HELD_OUT}_)?{HELD_OUT}[_/. ]{_RIGHT}(?:_epoch)?"
+        rf"|(?:.*/)?{_RIGHT}[_/. ](?:{HELD_OUT}_)?{HELD_OUT}",
     ),
     "score": (  # of images, segmentations, rankings and classifiers, where higher is better
         ("eval/score",),
@@ -195,6 +196,8 @@ _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?:{_OBJECTIVES})")  # a part, where another one says "loss"
 _OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
 _OF_DATA_ASIDE = re.compile(HELD_OUT)
+_DATA_WORD = re.compile(rf"(?:^|_){HELD_OUT}(?=_|$)")
+_TRAINING_WORD = re.compile(r"(?:^|_)(?:train(?:ing)?|fit)(?=_|$)")
 _ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
@@ -342,6 +345,9 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
     """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`, or, where
     the data are named, whatever the loss is: `bits/heldout` beside `bits/train`, `game_val/bits` beside `game/bits`."""
     parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
+    if len(parts) == len(ours) == 1:  # of words alone, with one for the data: `game_val_bits` beside `game_bits`
+        bare = _DATA_WORD.sub("", parts[0], count=1)
+        return bare != parts[0] and bare.strip("_") in (ours[0], _TRAINING_WORD.sub("", ours[0], count=1).strip("_"))
     if len(parts) > 1 and parts[1:] == ours[1:] and _ASIDE_OF_IT.fullmatch(parts[0].removeprefix(ours[0])):
         return True
     if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):

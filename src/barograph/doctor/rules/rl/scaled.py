@@ -104,11 +104,17 @@ def _apart(ours: str, theirs: str) -> tuple[str, str, bool]:
     for is_head in (True, False):
         pairs = zip(*(reversed(one) if is_head else one for one in (ours, theirs)), strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        while common and not all(_parts_at(one, len(one) - common if is_head else common) for one in (ours, theirs)):
+            common -= 1  # up to a whole word
         rest = [one[: len(one) - common] if is_head else one[common:] for one in (ours, theirs)]
-        ends = [ours[len(rest[0])], *(one[-1:] for one in rest)] if common and is_head else []
-        if ends and (not ends[0].isalnum() or not any(one.isalnum() for one in ends[1:])):
-            break  # a whole word is in both
+        if common > 1:
+            break
     return rest[0], rest[1], is_head
+
+
+def _parts_at(name: str, at: int) -> bool:
+    """Whether a word ends or begins there."""
+    return not 0 < at < len(name) or not (name[at - 1].isalnum() and name[at].isalnum())
 
 
 class MarginsOffset(WatchRule):

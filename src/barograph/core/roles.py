@@ -14,6 +14,7 @@ from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
 from barograph.core.heldout import ASIDE, HELD_OUT
+from barograph.core.plain_names import LONGEST, plain_name
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity|deviance"
@@ -26,12 +27,16 @@ _OBJECTIVES = (
     r"quantile|smooth_?l[12]|nats|bits_per_(?:dim|char|byte|token)|bpd"
 )
 
+# what a loss is called as a whole, and in other languages
+_COSTS = r"cost|obj(?:ective)?|criterion"
+_LOSSES = r"loss|verlust|perte|p[eé]rdida|perdita|perda"
+
 # the share of examples that are right
 _RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
-    rf"(?!.*(?:(?!value){HELD_OUT}|aux|z_?loss|kl|"
+    rf"(?!.*(?:(?!value){HELD_OUT}|aux|(?<![a-z])z_?loss|kl(?!y)|"
     r"loss[_/. ](?:scal|weight|ratio|std|var|min|max|diff|delta|time|tok|count|num|"
     r"fn|type|coef|lr|norm|grad|rate|improve|best|thres|mask|limit|func|step|curve|log|plot|history)))"
 )
@@ -42,21 +47,21 @@ _WON = "chosen|good|better|winner|preferred|desirable|liked|accepted"
 ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
-        rf"(?!.*(?:val(?!ue)|eval|test|dev(?!ice|ian)|{ASIDE}|aux|z_?loss|kl))"
-        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_ENTROPIES}|{_ERRORS}|bp[bc]))"
+        rf"(?!.*(?:val(?!ue)|eval|(?<!la)test|dev(?!ice|ian)|{ASIDE}|aux|(?<![a-z])z_?loss|kl(?!y)))"
+        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|m?lm|vae|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
         rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
-        r"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:cost|obj(?:ective)?|criterion)"
+        rf"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:{_COSTS})"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
         rf"|train(?:ing)?[_/. ](?:{_OBJECTIVES}|l[12])|l[12]_train(?:ing)?",  # of boosting, of potentials
     ),
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?[/_. ]"
-        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
-        rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES})"
-        rf"|(?:.*[/_. ])?(?:loss|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
+        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_LOSSES}|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES}|{_COSTS})"
+        rf"|(?:.*[/_. ])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
         rf"|{HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{HELD_OUT})",
     ),
     "norm": (("train/norm",), r"(?:.*[^a-z])?grad(?:ient)?s?[ _.]?norm"),
@@ -76,7 +81,8 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "accuracy": (("train/accuracy",), rf"train(?:ing)?[_/. ]{_RIGHT}|{_RIGHT}[_/. ]train(?:ing)?"),
     "eval_accuracy": (
         ("eval/accuracy",),
-        rf"(?:.*/)?{HELD_OUT}[_/. ]{_RIGHT}|(?:.*/)?{_RIGHT}[_/. ]{HELD_OUT}",
+        rf"(?:.*/)?(?:{HELD_OUT}_)?{HELD_OUT}[_/. ]{_RIGHT}(?:_epoch)?"
+        rf"|(?:.*/)?{_RIGHT}[_/. ](?:{HELD_OUT}_)?{HELD_OUT}",
     ),
     "score": (  # of images, segmentations, rankings and classifiers, where higher is better
         ("eval/score",),
@@ -102,7 +108,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
             "reward_chosen",
             "rewards_train/chosen",
         ),
-        rf"(?!.*(?:{HELD_OUT}))(?:(?:.*[^a-z])?(?:{_WON})[_/]rewards?|(?:.*[^a-z])?rewards?[_/](?:{_WON}))",
+        rf"(?!.*(?:{HELD_OUT}))(?:(?:.*[^a-z])?(?:{_WON})[_/]rewards?|(?:.*[^a-z])?rewards?[_/](?:{_WON}))(?:[_/](?:train(?:ing)?|step))?",
     ),
     "kl": (("train/kl", "kl"), r"(?:.*[^a-z])?(?:approx_)?kl(?:_div|_mean)?"),
     "entropy": (("train/entropy", "entropy"), r"(?!.*cross)(?:.*[^a-z])?(?:policy_)?entropy(?:_mean)?"),
@@ -134,7 +140,7 @@ _MEASURED = re.compile(
 )
 _GOOD = re.compile(
     r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|m?ap|m?io_?u|dice|bleu|rouge|[wc]er|"
-    r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|err(?:or)?)(?![a-z])"
+    r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|right|err(?:or)?)(?![a-z])"
 )
 _WHOLES = re.compile(
     r"(?<![a-z])(?:sentences?|utt(?:erances?)?|doc(?:ument)?s?|seq(?:uence)?s?|windows?|words?|lines?|totals?|sum(?:med)?)"
@@ -168,8 +174,6 @@ _SPELLINGS: dict[str, list[str]] = {
 _PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 
 
-_LONGEST = 512  # characters of a name that may play a role: expressions take time with the square of it
-
 # Made of a loss, or an error that a run with a loss measures beside it.
 _OF_LOSS = r"perplexity|bp[bc](?![a-z])"
 _MADE = re.compile(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
@@ -187,17 +191,6 @@ _OF_POLICY = re.compile(
 )
 _OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
 _OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
-_PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
-_WITHOUT = re.compile(
-    rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
-)
-
-
-_TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
-_GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
-_ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
-    r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime)v)als?(?![a-z])"
-)
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(
@@ -205,9 +198,10 @@ _BARE = re.compile(
 )  # a part, where another one says "loss"
 _OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
 _OF_DATA_ASIDE = re.compile(HELD_OUT)
+_DATA_WORD = re.compile(rf"(?:^|_){HELD_OUT}(?=_|$)")
+_TRAINING_WORD = re.compile(r"(?:^|_)(?:train(?:ing)?|fit)(?=_|$)")
 _ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
 _OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
-_TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 RECORDED = tuple(
     f"{family}/"
@@ -226,30 +220,16 @@ def logarithm_of(name: str) -> str:
 
 
 @lru_cache(maxsize=1 << 14)
-def _plain(name: str) -> str:
-    """A name for the patterns: `train/CrossEntropyLoss` is `train/cross_entropy_loss`; `loss_without_aux` is `loss`; of
-    `records/second. Loss`, cut out of sentences, the last one counts.
-    """
-    if len(name) > _LONGEST:
-        return name
-    name = name.rpartition(". ")[2] or name
-    plain = normal(re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name))
-    plain = _GLUED.sub(r"\1_", _TESTING.sub("test", _TRAINING.sub("train", plain)))
-    plain = _ENDS_ALIKE.sub(r"\1e", plain)
-    return _WITHOUT.sub("", plain).strip("/_. ") or plain
-
-
-@lru_cache(maxsize=1 << 14)
 def _matches(role: str, name: str) -> bool:
     pattern = ROLES[role][1]
-    if name.startswith(_WATCHED) or len(name) > _LONGEST:
+    if name.startswith(_WATCHED) or len(name) > LONGEST:
         return False
-    return bool(pattern) and re.fullmatch(pattern, _plain(name)) is not None
+    return bool(pattern) and re.fullmatch(pattern, plain_name(name)) is not None
 
 
 def may_play(name: str) -> bool:
     """Whether a series of that name may play any role."""
-    plain = _plain(name)
+    plain = plain_name(name)
     return any(
         name in canonical or any(plain in _SPELLINGS.get(item, ()) for item in canonical) or _matches(role, name)
         for role, (canonical, _) in ROLES.items()
@@ -264,7 +244,7 @@ def _is_first_of_two(name: str, channels: Mapping[str, Any]) -> bool:
     """Whether a series is the sum of an adversary's losses, `loss_0`, whose maker has `loss_1`."""
     if not name.endswith("loss_0") or f"{name[:-1]}1" not in channels:
         return False
-    return any(_OF_ADVERSARY.search(_plain(other)) for other in channels)
+    return any(_OF_ADVERSARY.search(plain_name(other)) for other in channels)
 
 
 def _sums_of(parts: Iterable[str]) -> list[str]:
@@ -289,11 +269,11 @@ for _one, _others in _SIDES.items():
 
 def other_sides(name: str) -> list[str]:
     """What the series of the other side may be called, for a word of its name that says a side of a preference."""
-    parts = re.split(r"([^A-Za-z]+)", name)
+    parts = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|[^A-Za-z]+", name)
     return [
-        "".join([*parts[:at], other, *parts[at + 1 :]])
+        "".join([*parts[:at], other.title() if part.istitle() else other, *parts[at + 1 :]])
         for at, part in enumerate(parts)
-        for other in sorted(_OPPOSITE.get(part, ()))
+        for other in sorted(_OPPOSITE.get(part.lower(), ()))
     ]
 
 
@@ -325,24 +305,24 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         matching = [name for name in matching if not any(other in channels for other in other_sides(name))]
     if role in ("loss", "eval_loss"):
         matching += [whole for whole in _sums_of(matching) if whole in channels]
-    if role == "loss" and any(_OF_POLICY.fullmatch(_plain(name)) for name in matching):
+    if role == "loss" and any(_OF_POLICY.fullmatch(plain_name(name)) for name in matching):
         # the parts of an agent's loss say nothing of how well it does, where its rewards do
-        parts = {name for name in matching if _OF_POLICY.fullmatch(_plain(name))}
+        parts = {name for name in matching if _OF_POLICY.fullmatch(plain_name(name))}
         if any(_is_reward(name) for name in channels):
-            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(_plain(name))]
+            matching = [name for name in matching if name not in parts and not _OF_AGENT.fullmatch(plain_name(name))]
     # what is made of a loss, and the loss of a part, stand behind it
     found = chosen_names + sorted(
         matching,
         key=lambda name: (
-            _BARE.fullmatch(_plain(name)) is not None,
+            _BARE.fullmatch(plain_name(name)) is not None,
             _MADE.search(name) is not None,
-            _OF_ADVERSARY.search(_plain(name)) is not None or _is_first_of_two(name, channels),
-            _OF_PART.search(_plain(name)) is not None,
-            role == "reward" and _EXTREME.search(_plain(name)) is not None,
-            role == "eval_loss" and _OF_TEST.search(_plain(name)) is not None,
+            _OF_ADVERSARY.search(plain_name(name)) is not None or _is_first_of_two(name, channels),
+            _OF_PART.search(plain_name(name)) is not None,
+            role == "reward" and _EXTREME.search(plain_name(name)) is not None,
+            role == "eval_loss" and _OF_TEST.search(plain_name(name)) is not None,
             -rows(name),
-            _OF_TRAINING.fullmatch(_plain(name)) is None,
-            _WHOLE.search(_plain(name)) is None,
+            _OF_TRAINING.fullmatch(plain_name(name)) is None,
+            _WHOLE.search(plain_name(name)) is None,
             len(name),
             name,
         ),
@@ -350,7 +330,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     if role == "loss" and not chosen_names and len(found) > 1:
         longest = max(found, key=rows)  # what has a few rows beside it is hardly what the training logs at each step
         few = rows(longest) > max(64, 8 * rows(found[0])) and not re.search(_OF_LOSS, longest, re.I)
-        if few and not (_OF_TRAINING.fullmatch(_plain(found[0])) or _WHOLE.search(_plain(found[0]))):
+        if few and not (_OF_TRAINING.fullmatch(plain_name(found[0])) or _WHOLE.search(plain_name(found[0]))):
             found = [longest, *(name for name in found if name != longest)]
     return found
 
@@ -358,7 +338,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
 @lru_cache(maxsize=1 << 14)
 def is_unnamed_evaluation(name: str) -> bool:
     """Whether a series is of data held out, and its name does not say of what: a loss, or another measure."""
-    found = None if name.startswith(RECORDED) or len(name) > _LONGEST else _DATA_OF.fullmatch(_plain(name))
+    found = None if name.startswith(RECORDED) or len(name) > LONGEST else _DATA_OF.fullmatch(plain_name(name))
     return found is not None and _MEASURED.search(found["what"]) is None and not may_play(name)
 
 
@@ -366,7 +346,10 @@ def is_unnamed_evaluation(name: str) -> bool:
 def is_loss_of_other_data(name: str, loss: str) -> bool:
     """Whether two series are called alike, but for a first word, or a last: `check/loss` beside `fit/loss`, or, where
     the data are named, whatever the loss is: `bits/heldout` beside `bits/train`, `game_val/bits` beside `game/bits`."""
-    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
+    if len(parts) == len(ours) == 1:  # of words alone, with one for the data: `game_val_bits` beside `game_bits`
+        bare = _DATA_WORD.sub("", parts[0], count=1)
+        return bare != parts[0] and bare.strip("_") in (ours[0], _TRAINING_WORD.sub("", ours[0], count=1).strip("_"))
     if len(parts) > 1 and parts[1:] == ours[1:] and _ASIDE_OF_IT.fullmatch(parts[0].removeprefix(ours[0])):
         return True
     if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):
@@ -375,22 +358,31 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
 
 
 def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
-    if not plays("loss", name):
-        return False
     (word, ours_word) = (
         (parts[0], ours[0]) if parts[1] == ours[1] else (parts[1], ours[1]) if parts[0] == ours[0] else ("", "")
     )
+    if _OF_DATA_ASIDE.fullmatch(word) and _OF_TRAINING_DATA.fullmatch(ours_word):
+        return True  # whatever the loss is: `val/err` beside `train/err`
+    if not plays("loss", name):
+        return False
     return bool(word) and word != ours_word and _OF_ROWS.search(word) is None and _OF_ROWS.search(ours_word) is None
 
 
 @lru_cache(maxsize=1 << 14)
 def is_loss_of_other_name(name: str, loss: str) -> bool:
     """Whether a series may be the loss of other data under a name of its own: `survey/ce` beside `fit/weighted_ce`."""
-    parts, ours = _plain(name).split("/"), _plain(loss).split("/")
+    parts, ours = plain_name(name).split("/"), plain_name(loss).split("/")
+    if len(parts) == len(ours) == 1:  # of words alone, those of `train_loss` may be `quiz_loss`
+        parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
+        if not _OF_TRAINING_DATA.fullmatch(ours[0]):
+            return False
     told = len(parts) == 2 and len(ours) == 2 and parts[0] != ours[0] and plays("loss", name)
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
 
+_OF_SAME = re.compile(  # behind a first word that both have: of the training as well
+    r"(?<![a-z])(?:train(?:ing)?|epochs?|mean|avg|average|running|smooth(?:ed)?|total|sum|raw|scaled|window|last|final)(?![a-z])"
+)
 _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # behind the word of a training's loss
 
 
@@ -398,9 +390,11 @@ _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # 
 def is_loss_by_word(name: str, loss: str) -> bool:
     """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`,
     `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`."""
-    parts, ours = (_plain(one).replace(".", "/").split("/") for one in (name, loss))
+    parts, ours = (plain_name(one).split("/") for one in (name, loss))
     if len(parts) == len(ours) == 1:
-        parts, ours = parts[0].split("_", 1), ours[0].split("_", 1)
+        parts, ours = parts[0].split("_"), ours[0].split("_")
+        if len(ours) > 1 and parts[0] == ours[0] and _OF_SAME.search("_".join(parts[1:])):
+            return False
     if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
         return False
     word = parts[-1]
@@ -413,7 +407,10 @@ def is_of_other_kind(name: str, other: str) -> bool:
     """Whether two losses are of different kinds by their names, an entropy and an error, so that their sizes tell
     nothing of each other: `reef/ce` beside `fit/bce`."""
     kinds = [
-        tuple(re.search(rf"(?<![a-z])(?:{words})(?![a-z])", _plain(one)) is not None for words in (_ERRORS, _ENTROPIES))
+        tuple(
+            re.search(rf"(?<![a-z])(?:{words})(?![a-z])", plain_name(one)) is not None
+            for words in (_ERRORS, _ENTROPIES)
+        )
         for one in (name, other)
     ]
     return {(True, False), (False, True)} == set(kinds)
@@ -422,31 +419,31 @@ def is_of_other_kind(name: str, other: str) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_of_no_measure(name: str) -> bool:
     """Whether nothing in a name says what a series measures, or that it is a part or a mean of other rows."""
-    plain = _plain(name)
-    logged = len(name) <= _LONGEST and not name.startswith(RECORDED)
+    plain = plain_name(name)
+    logged = len(name) <= LONGEST and not name.startswith(RECORDED)
     return logged and _MEASURED.search(plain) is None and _OF_ROWS.search(plain) is None and not may_play(name)
 
 
 def is_of_wholes(name: str) -> bool:
     """Whether a loss is one of whole sentences, documents or windows, by its name: a sum on purpose."""
-    return len(name) <= _LONGEST and _WHOLES.search(_plain(name)) is not None
+    return len(name) <= LONGEST and _WHOLES.search(plain_name(name)) is not None
 
 
 def is_goodness(word: str) -> bool:
     """Whether a measure says how good answers are, as an evaluation has it beside its loss: `macro_f1`, `recall`."""
-    return _GOOD.search(_plain(word)) is not None
+    return _GOOD.search(plain_name(word)) is not None
 
 
 @lru_cache(maxsize=1 << 14)
 def is_of_held_out(name: str) -> bool:
     """Whether a series is measured on data that are not trained on, whatever it measures; not a time or a setting."""
-    logged = len(name) <= _LONGEST and not name.startswith(RECORDED)
-    return logged and _OF_HELD_OUT.fullmatch(_plain(name)) is not None
+    logged = len(name) <= LONGEST and not name.startswith(RECORDED)
+    return logged and _OF_HELD_OUT.fullmatch(plain_name(name)) is not None
 
 
 def is_accuracy(word: str) -> bool:
     """Whether a measure is the share of examples that are right, whatever they are of."""
-    return re.fullmatch(_RIGHT, _plain(word)) is not None
+    return re.fullmatch(_RIGHT, plain_name(word)) is not None
 
 
 def losses(names: Iterable[str]) -> tuple[str, ...]:

@@ -211,8 +211,20 @@ def _by_its_name(name: str, loss: str) -> int:
 def _has_beside(names: Collection[str], name: str) -> bool:
     """Whether what may be the loss of other data has a measure of how good answers are beside it, as `gallery/ce` has
     `gallery/acc1`."""
-    head = name.rpartition("/")[0]
-    return any(other.startswith(f"{head}/") and is_goodness(other[len(head) + 1 :]) for other in names)
+    return any(is_goodness(word) for _, word in beside_of(names, name))
+
+
+def beside_of(names: Collection[str], name: str) -> list[tuple[str, str]]:
+    """The series that are called as this one but for its last word, with theirs: `quiz/acc` beside `quiz/loss`,
+    `est_acc` beside `est_nll`; or but for its first, where that is a loss: `acc/quiz` beside `loss/quiz`."""
+    mark = next((mark for mark in "/._- " if mark in name), "")
+    head, _, last = name.rpartition(mark) if mark else ("", "", name)
+    first, _, tail = name.partition(mark) if mark else (name, "", "")
+    if not mark:
+        return []
+    if plays("loss", first) and not plays("loss", last):
+        return [(other, other[: -len(tail) - 1]) for other in names if other.endswith(mark + tail) and other != name]
+    return [(other, other[len(head) + 1 :]) for other in names if other.startswith(head + mark) and other != name]
 
 
 def _is_as_good(
@@ -220,11 +232,9 @@ def _is_as_good(
 ) -> bool:
     """Whether two rows are in one proportion to those of a measure of how good answers are beside them: the same
     measure in another unit, as `valid/lift` beside `valid/recall@20`."""
-    head, timed = name.rpartition("/")[0], bool(loss.rows(0, 1).time.any())
-    for other, channel in channels.items():
-        if other == name or not other.startswith(f"{head}/") or not is_goodness(other[len(head) + 1 :]):
-            continue
-        rows = channel.rows(0, _LOOKED)
+    timed = bool(loss.rows(0, 1).time.any())
+    for other in (other for other, word in beside_of(channels, name) if is_goodness(word)):
+        rows = channels[other].rows(0, _LOOKED)
         known = dict(zip(_moments(rows, timed), rows.value.tolist(), strict=True))
         beside = [known.get(moment, math.nan) for moment, _, _ in two]
         times = [value / theirs if theirs > 0 else math.nan for (_, value, _), theirs in zip(two, beside, strict=True)]
@@ -337,7 +347,6 @@ def measured_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None
 
 
 def accuracy_beside(channels: Mapping[str, One], evaluation: One) -> One | None:
-    """The accuracy that is called as an evaluation's loss is, but for its last word."""
-    head, slash, _ = evaluation.name.rpartition("/")
-    names = (name for name in channels if slash and name.startswith(f"{head}/") and is_accuracy(name[len(head) + 1 :]))
+    """The accuracy that is called as an evaluation's loss is, but for its word."""
+    names = (name for name, word in beside_of(channels, evaluation.name) if is_accuracy(word))
     return channels.get(next(names, ""))

@@ -34,7 +34,9 @@ MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train
            "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins",
            *(f"{loss}/{name}" for loss in ("dpo", "ipo", "preference")
              for name in ("rewards/margins", "reward_margin", "reward_margins")))  # fmt: skip
-MARGIN = re.compile(r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-]mean)?")  # of a preference, whatever its prefix
+MARGIN = re.compile(
+    r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-](?:mean|train(?:ing)?|step))?"
+)  # of a preference, whatever its prefix
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",
             "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
             "rewards_train/accuracies")  # fmt: skip

@@ -86,16 +86,35 @@ def _of_both(history: RunHistory) -> list[tuple[str, Channel, Channel]]:
     loss, evaluation = history.role("loss"), history.role("eval_loss")
     if loss is None or evaluation is None:
         return []
-    ends = zip(reversed(loss.name), reversed(evaluation.name), strict=False)
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], ends))
-    ours, theirs = (one.name[: len(one.name) - common] for one in (loss, evaluation))
+    ours, theirs, is_head = _apart(loss.name, evaluation.name)
     found = []
     for name in sorted(history.channels):
-        word = name[len(theirs) :]
-        mine = history.channel(ours + word)
-        if name.startswith(theirs) and not name.startswith(RECORDED) and name != ours + word and mine is not None:
-            found.append((word, mine, history.channels[name]))
+        word = name[len(theirs) :] if is_head else name[: len(name) - len(theirs)]
+        is_theirs = name.startswith(theirs) if is_head else name.endswith(theirs)
+        own = ours + word if is_head else word + ours
+        mine = history.channel(own)
+        if is_theirs and not name.startswith(RECORDED) and name != own and mine is not None:
+            found.append((word.strip("/._- "), mine, history.channels[name]))
     return [one for one in found if one[1] is not loss]
+
+
+def _apart(ours: str, theirs: str) -> tuple[str, str, bool]:
+    """What is only in each of two names, and whether it comes first: `pref/` and `check/`, or `` and `_check`."""
+    rest, is_head = [ours, theirs], True
+    for is_head in (True, False):
+        pairs = zip(*(reversed(one) if is_head else one for one in (ours, theirs)), strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        while common and not all(_parts_at(one, len(one) - common if is_head else common) for one in (ours, theirs)):
+            common -= 1  # up to a whole word
+        rest = [one[: len(one) - common] if is_head else one[common:] for one in (ours, theirs)]
+        if common > 1:
+            break
+    return rest[0], rest[1], is_head
+
+
+def _parts_at(name: str, at: int) -> bool:
+    """Whether a word ends or begins there."""
+    return not 0 < at < len(name) or not (name[at - 1].isalnum() and name[at].isalnum())
 
 
 class MarginsOffset(WatchRule):

@@ -75,6 +75,27 @@ def test_a_log_on_standard_input_is_judged_as_its_file_is(
     assert "nothing in standard input is a training log" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ((58.1, 66.3, 69.2, 69.9, 70.4, 10.0, 10.0, 10.0), True),
+        ((0.41, 0.52, 0.55, 0.25, 0.25, 0.25), True),
+        ((58.1, 66.3, 69.2, 69.9, 70.4, 10.0, 10.0), False),  # two
+        ((58.1, 66.3, 69.2, 69.9, 70.4, 12.0, 12.0, 12.0), False),  # not 1 over a number of classes
+        ((0.81, 0.86, 0.88, 0.5, 0.5, 0.5), False),  # a few examples of two classes
+        ((11.0, 16.0, 17.5, 18.0, 10.0, 10.0, 10.0), False),  # little to be lost
+    ],
+)
+def test_a_few_accuracies_tell_that_one_class_is_answered(
+    values: tuple[float, ...], told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"epoch: {at:4} test acc: {value:.2f}\n" for at, value in enumerate(values, 1)))
+    main(["doctor", str(log), "--json"])
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [found["rule"] for found in run["findings"]] == ["accuracy_collapse"] * told
+
+
 @pytest.mark.parametrize("name", ["acc", "val_acc"])
 def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -93,6 +93,15 @@ def test_what_does_not_fit_is_counted_with_its_line(tmp_path: Path) -> None:
     ]
 
 
+def test_words_behind_the_last_column_and_stars_around_the_best_are_no_cells(tmp_path: Path) -> None:
+    text = (
+        "epoch\tloss\tval/loss\n0\t0.9\t0.8\n1\t0.7\t0.9\tworse again\n2\t**0.6**\t**0.7**\t**lowest**\n3\t0.5\t0.7\n"
+    )
+    run, tally = table(tmp_path, text.replace("\n", "\t\n", 1))
+    assert run.series("train/loss").value.tolist() == [0.9, 0.7, 0.6, 0.5]
+    assert run.series("eval/loss").value.tolist() == [0.8, 0.9, 0.7, 0.7] and not tally.unread
+
+
 def test_a_row_a_point_is_series_by_name(tmp_path: Path) -> None:
     run, _ = table(tmp_path, "metric,step,value\nloss,1,2.5\nval_loss,1,3.5\nloss,2,2.25\n")
     assert run.series("train/loss").value.tolist() == [2.5, 2.25] and run.series("eval/loss").value.tolist() == [3.5]

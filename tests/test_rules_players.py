@@ -243,6 +243,17 @@ def test_a_player_whose_loss_vanishes_while_the_others_is_high_has_won(names: tu
     assert only(findings([PlayerWins()], short), "player_wins"), "a few rows are enough at the end"
 
 
+@pytest.mark.parametrize(
+    ("rows", "best", "told"), [(8, 0.0, True), (11, 0.004, True), (7, 0.0, False), (9, 0.2, False)]
+)
+def test_of_few_rows_each_must_say_that_a_player_has_won(rows: int, best: float, told: bool) -> None:
+    lost = noisy(rows, 3, 0.1) * 70.0
+    won = np.zeros(rows)
+    won[2] = best
+    found = findings([PlayerWins()], {"d_loss": lost, "g_loss": won})
+    assert len(only(found, "player_wins")) == told
+
+
 @pytest.mark.parametrize(("won", "lost"), [(0.3, 4.5), (0.0, 1.2), (-0.2, 9.0), (0.0, -5.0)])
 def test_players_in_balance_and_critics_have_not_won(won: float, lost: float) -> None:
     series = {"D loss": noisy(160, 1, 0.1) * won, "G loss": noisy(160, 1, 0.2) * lost}

@@ -172,6 +172,18 @@ def test_a_best_so_far_behind_the_values_of_an_evaluation_leaves_them_a_row(tmp_
     assert [value for _, value in series["val acc"]][:2] == [40.5, 41.5]
 
 
+@pytest.mark.parametrize("word", ["Reward", "Loss"])
+def test_a_best_so_far_behind_rows_without_a_count_leaves_them_rows(tmp_path: Path, word: str) -> None:
+    path = tmp_path / "train.log"
+    lines = [
+        f"Time 01h 0{at}m 07s, Avg {word} {at / 8 - 0.5}, Avg Ep length {9 - at}, Best {word} 0.5" for at in range(9)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    reading = read(path)
+    (values,) = [values for name, values in reading.series.items() if word in name]
+    assert [value for _, value in values] == [at / 8 - 0.5 for at in range(9)]
+
+
 def test_a_sentence_with_the_best_loss_is_not_a_row(tmp_path: Path) -> None:
     lines = [f"Epoch {epoch}: train loss {3 - epoch / 10:.2f}\nstopping after 3, best loss: 0.3" for epoch in range(5)]
     assert list(read(written(tmp_path, lines)).series) == ["train loss"]

@@ -60,6 +60,8 @@ ENDS = [
     ("Illegal instruction (core dumped)\n", "killed", "SIGILL"),
     ("The kernel appears to have died. It will restart automatically.\n", "killed", "died"),
     ("ERROR:tensorflow:Model diverged with loss = NaN.\n", "failed", "loss = NaN"),
+    ("loss is exploding, aborting.\n", "failed", "exploding"),
+    ("RuntimeError: a_wrapper: Loss became infinite or NaN at iteration=166!\n", "failed", "infinite"),
 ]
 
 

@@ -343,6 +343,11 @@ class DelimitedReader:
                 given[name] = valid.astype(bool)
         return DelimitedStretch(cells, given, words, table.num_rows)
 
+    def _is_remark(self, cell: str, comma: bool) -> bool:
+        """Whether a cell behind the last column is somebody's words, in a table with tabs between its cells."""
+        words = cell.strip().strip("*")
+        return self.layout.delimiter == "\t" and number(words, comma) is None and words[:1].isalpha()
+
     def _careful(self, data: bytes) -> Iterator[DelimitedStretch | Unread]:
         """Cell by cell: rows that fit are taken, cells that are not numbers are reported."""
         columns, comma, texts = self.layout.columns, self.layout.comma, set(self._texts)
@@ -362,6 +367,8 @@ class DelimitedReader:
             where, before = self.line + before, reader.line_num
             while len(row) > len(columns) and not row[-1].strip():
                 row.pop()
+            if len(row) == len(columns) + 1 and self._is_remark(row[-1], comma):
+                row.pop()
             if not row or not any(cell.strip(_RULED) for cell in row):
                 continue
             if len(row) != len(columns) or [cell.strip() for cell in row] == columns:
@@ -373,7 +380,7 @@ class DelimitedReader:
                 if column in words:
                     words[column].append(cell)
                 elif column:
-                    value = number(cell, comma)
+                    value = number(cell.strip().strip("*"), comma)
                     if value is None and cell.strip().lower() not in MISSING:
                         yield Unread(self.path, where, cell[:200], f"{column} is not a number")
                     kept[column].append(numpy.nan if value is None else value)

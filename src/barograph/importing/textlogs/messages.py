@@ -49,7 +49,7 @@ _WORDS = (
     b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
-    b"have died", b"unknown reason", b"assertion", b"error using",
+    b"have died", b"unknown reason", b"assertion", b"error using", b"exploding",
     *(word.lower() for word in (*_words_of(_KILLED), *_words_of(_FAULT))),
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
@@ -115,7 +115,9 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
                 rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
     (expression(rb"\bkernel appears to have died\b|\bcrashed for an unknown reason"), "killed", ""),
-    (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b"),
+    (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b|"
+                rb"\b[Ll]oss is exploding\b.{0,40}\b(?:abort|stop|exit|quit)(?:p?ing|ed)?\b|"
+                rb"\bLoss became infinite or NaN at iteration=\d"),
      "failed", ""),
     (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "
                 rb"thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion .{1,300} failed"), "failed", ""),

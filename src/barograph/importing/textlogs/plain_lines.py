@@ -291,6 +291,7 @@ def _alone(line: bytes) -> bytes:
 def without_best(line: bytes) -> bytes:
     """A line without the best so far behind its row, and the values of that: `| best so far: epoch 3 val_loss: 0.4`."""
     found = _BEST_SO_FAR.search(line) if b"est so far" in line else None
+    found = found or (programs.LAST_BEST.search(line) if b"est " in line else None)
     return line[: found.start()] if found else line
 
 

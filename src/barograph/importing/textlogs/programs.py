@@ -35,7 +35,7 @@ WARNED = expression(  # Python's, behind a row that ends without a line: `loss 2
     rb"(?:(?<=[\s|,;:\d])/[^\s:]{1,300}\.py|<[\w. -]{1,60}>):\d{1,7}: [A-Z]\w{0,60}Warning: "
 )
 _CODE = expression(rb"\s*(?:def|class|if|elif|else|for|while|import|from|assert|with|@)\b.*:\s*$")
-_VALUE = expression(rb"(?i)(?:loss|acc(?:uracy)?)\s{0,4}[:=]\s{0,4}-?\d")
+_VALUE = expression(rb"(?i)(?:loss|acc(?:uracy)?|reward|return)(?:\s{0,4}[:=]\s{0,4}|\s)-?\d")
 _PROSE = expression(
     rb"[{}\"']|;\s*$|(?<!=)==(?![=>])|\w\(|"
     rb"\b(?:best|weights?|threshold|target|patience|improved|from|default|diverged|improving|improves|stopping|terminating)\b",
@@ -43,7 +43,10 @@ _PROSE = expression(
 )
 _NOTE = expression(rb"\([^()]{0,80}\)|\{[\dT:., -]{1,40}\}")  # `(best 2.1)`, `{12:00:07}`
 _SO_FAR = expression(  # `acc: 0.45, loss: 1.2 || best loss: 1.1`: behind a value, not behind a sentence
-    rb"(?i)(?<=[\d%])\s{0,4}(?:[|;,]|\|\|)\s{0,4}best[ _-][a-z _-]{1,30}[:=]\s{0,4}" + forms.NUMBER
+    rb"(?i)(?<=[\d%])\s{0,4}(?:[|;,]|\|\|)\s{0,4}best[ _-][a-z _-]{1,30}(?:[:=]\s{0,4}|(?<= ))" + forms.NUMBER
+)
+LAST_BEST = expression(  # the same without a sign between, behind all else: `loss 1.2, Best Loss 1.1`
+    rb"(?i)(?<=[\d%])\s{0,4}[|;,]\s{0,4}best[ _-][a-z _-]{1,30}(?<= )" + forms.NUMBER + rb"\s{0,8}$"
 )
 _OF_BATCHES = expression(rb"\s{0,8}\d{1,12} ?/ ?\d{1,12} ?[:|,-]")  # `17 / 178 : loss = 2.31;`
 _WIDEST = 4000  # bytes of a line that are looked at

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _PERCENT = 1.5  # an accuracy above it is in percent
+_FEW, _THREE = 10, 3  # rows of an accuracy; of fewer, those that are the last
+_CHANCE = 1e-4  # how far such an accuracy may be from 1 over the number of classes, as a share
 
 
 class AccuracyCollapse(Rule):
@@ -35,14 +37,16 @@ class AccuracyCollapse(Rule):
     into at most 64 over the whole run: the last tenth, three at least, lie below the best, the median of three in a
     row, by three fifths of what was gained since the start and by six standard deviations of the change from one to the
     next. The gain is 0.15 at least. An accuracy that is the same to the last digit in six rows, and 0.2 or more below
-    the best, is of one answer for all, however high it began. If the accuracy comes back it is an info finding. Rewards
-    have rules of their own. Where there is no accuracy a score that is higher where the model is better (PSNR, Dice,
-    mIoU, AUC) is looked at, if it is all that was evaluated: its gain is 0.15 of its best at least, if that is above 1.
+    the best, is of one answer for all, however high it began; so are, of fewer than ten rows, the last three, where
+    each is 1 over a whole number from 3 on (0.1, 25%), and half of the best or less. If the accuracy comes back it is
+    an info finding. Rewards have rules of their own. Where there is no accuracy a score that is higher where the model
+    is better (PSNR, Dice, mIoU, AUC) is looked at, if it is all that was evaluated: its gain is 0.15 of its best at
+    least, if that is above 1.
     """
 
     name, family, kind, severity = "accuracy_collapse", "eval", "eval", "warning"
     needs = ("eval_accuracy|accuracy|=accuracy|=acc|score",)
-    least = 10
+    least = 6
     about = "The accuracy, or a score, is lost again."
     thresholds: ClassVar = {
         "gain": (0.15, "since the start, for a loss of it to be one; ours"),
@@ -90,9 +94,12 @@ class AccuracyCollapse(Rule):
                 yield again(self._told)
                 self._told = None
             return
-        same = values[-int(self.at["same"]) :]
+        few = len(values) < _FEW
+        same = values[-_THREE if few else -int(self.at["same"]) :]
         scale = max(1.0, best) if plays("score", channel.name) else 100.0 if best > _PERCENT else 1.0
         stuck = len({*same}) == 1 and best - same[0] >= scale * self.at["gone"] and _word_of(channel) == "accuracy"
+        if few and not (stuck and _is_chance(same[0] / scale, best / scale)):
+            return
         if not stuck and (
             gain < scale * self.at["gain"]
             or max(last) > best - max(self.at["lost"] * gain, self.at["deviations"] * noise)
@@ -110,6 +117,12 @@ class AccuracyCollapse(Rule):
             remedies=[f"Go back to before step {step}, and look at loss, gradients and data from there on."],
         )  # fmt: skip
         yield again(self._told)
+
+
+def _is_chance(share: float, best: float) -> bool:
+    """Whether a share of right answers is that of one answer for three classes or more, and half of the best."""
+    classes = round(1 / share) if share > 0 else 0
+    return classes >= _THREE and abs(share * classes - 1) < _CHANCE and 2 * share <= best
 
 
 def _word_of(channel: Channel) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _BEGUN, _EVERY, _WINDOW = 8, 32, 40  # rows
+_FEW = 12  # rows; of fewer each must tell
 _PLAYER = (
     r"(?i)(?!.*(?:val|eval|test))(?:.*[/_. ])?(?:{0}(?:[/_. ](?:gan|adv|real|fake))?[/_. ]?(?:loss|err)|"
     r"(?:loss|err)[/_. ]?{0})(?:[/_. ]?total)?"
@@ -127,8 +128,8 @@ class PlayerWins(Rule):
     """Of a discriminator and a generator one has won, and the other learns nothing any more.
 
     In 32 rows (in all of a run of 12 to 32) the median loss of one is below 0.01, and that of the other above 4: an
-    answer that is right in all but 1%, where the other is right in less than 2% (e⁻⁴). A critic's scores are not
-    logarithms: where a loss is below zero nothing is said.
+    answer that is right in all but 1%, where the other is right in less than 2% (e⁻⁴). In a run of 8 to 11 rows each of
+    them must say so. A critic's scores are not logarithms: where a loss is below zero nothing is said.
 
     What to do: a lower learning rate for the one that wins, noise on its inputs, smoothed labels, a gradient penalty;
     look at what is generated.
@@ -136,7 +137,7 @@ class PlayerWins(Rule):
 
     name, family, kind, severity = "player_wins", "loss", "zero", "warning"
     needs = ("loss",)
-    least = 12
+    least = 8
     about = "Of a discriminator and a generator one has won."
     thresholds: ClassVar = {
         "won": (0.01, "median loss of the one; ours"),
@@ -171,7 +172,11 @@ class PlayerWins(Rule):
             return
         medians = {"discriminator": float(numpy.median(rows.value)), "generator": float(numpy.median(other))}
         winner, loser = sorted(medians, key=lambda name: medians[name])
-        if medians[winner] > self.at["won"] or medians[loser] < self.at["lost"] or not self.first(segment):
+        if medians[winner] > self.at["won"] or medians[loser] < self.at["lost"]:
+            return
+        each = {"discriminator": rows.value, "generator": other}
+        wavers = each[winner].max() > self.at["won"] or each[loser].min() < self.at["lost"]
+        if (len(rows) < _FEW and (wavers or len(other) < self.least)) or not self.first(segment):
             return
         yield self.finding(
             int(rows.step[0]), f"The {winner} has won: its loss is {medians[winner]:.3g}, the {loser}'s "

@@ -126,6 +126,11 @@ def chosen(logits: Any) -> Any:
     return -(actions.log_prob(torch.arange(len(logits)) % logits.shape[1]) * torch.randn(len(logits))).mean()
 
 
+def signs_of(a: torch.Tensor) -> torch.Tensor:
+    """1 for pairs, −1 for all others."""
+    return 2.0 * torch.eye(len(a)) - 1
+
+
 @pytest.mark.parametrize(
     ("loss_of", "twice"),
     [
@@ -135,6 +140,9 @@ def chosen(logits: Any) -> Any:
         (lambda a, b: -torch.sigmoid(a[:, 0].sigmoid() - b[:, 0].sigmoid()).log().mean(), True),
         (lambda a, b: -torch.sigmoid(a[:, 0] - b[:, 0]).log().mean(), False),
         (lambda a, b: functional.cross_entropy(similar(a, b).log_softmax(1), torch.arange(len(a))), False),
+        (lambda a, b: -functional.logsigmoid(signs_of(a) * similar(a, b).sigmoid()).sum() / len(a), True),
+        (lambda a, b: -functional.logsigmoid(signs_of(a) * similar(a, b)).sum() / len(a), False),
+        (lambda a, b: -functional.logsigmoid(10 * a.sigmoid()).mean(), False),  # a bound on purpose
         (lambda a, b: -functional.logsigmoid(torch.tanh(a[:, 0] - b[:, 0])).mean(), False),
         (contrast, False),
         (lambda a, b: functional.cross_entropy(similar(a, b).sigmoid(), torch.arange(len(a))), True),

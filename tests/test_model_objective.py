@@ -12,6 +12,7 @@ from torch.nn import functional
 from barograph.probes.model import loss_graph, objective
 
 ROWS, CLASSES = 12, 5
+SIGNS = 2 * torch.eye(ROWS) - 1
 TARGET = torch.arange(ROWS) % CLASSES
 MASK = TARGET > 1
 ADVANTAGE = torch.linspace(-1, 1, ROWS)
@@ -201,6 +202,14 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: functional.cross_entropy(x @ x.T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 1.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T / 0.1, torch.arange(ROWS)), "similarity_to_itself", 0.0),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_pairs", float(ROWS)),
+        (lambda x: -functional.logsigmoid(SIGNS * (unit(x) @ unit(x + 1).T * 5 - 3)).sum() / ROWS, "sigmoid_pairs",
+         float(ROWS)),
+        (lambda x: functional.binary_cross_entropy_with_logits(x @ (x + 1).T, torch.eye(ROWS)), "sigmoid_pairs",
+         float(ROWS)),
+        (lambda x: functional.binary_cross_entropy_with_logits(x @ x.T, torch.eye(ROWS)), "sigmoid_pairs", None),
+        (lambda x: functional.binary_cross_entropy_with_logits(x @ torch.nn.Parameter(torch.randn(x.shape[1], ROWS)),
+                                                               torch.eye(ROWS)), "sigmoid_pairs", None),  # labels
+        (lambda x: functional.cross_entropy(x @ (x + 1).T, torch.arange(ROWS)), "sigmoid_pairs", None),
         (lambda x: functional.cross_entropy(x @ torch.cat([x + 1, x.flip(0)]).T, torch.arange(ROWS)),
          "loss_candidates", 2.0 * ROWS),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_candidates", None),

@@ -270,12 +270,20 @@ def _has_it_before(node: Any) -> float:
     if wanted is None or under is None:
         return 0.0
     for _ in range(2):
-        moved = added_up.under(under) if _kind(under) in _MOVED else None
+        moved = added_up.under(under) if _kind(under) in _MOVED or (wanted == "Sigmoid" and _has_signs(under)) else None
         under = under if moved is None else moved
     sides = _behind(under) if _kind(under) == "Sub" and wanted == "Sigmoid" else ()
     pair = [side if _kind(side) not in added_up.SHAPED else added_up.under(side) for side in sides]
     both = len(pair) == 2 and all(side is not None and _kind(side) == wanted for side in pair)
     return float(_kind(under) == wanted or both)
+
+
+def _has_signs(node: Any) -> bool:
+    """Whether a number multiplies a table of all with all, behind a sigmoid: its sign, 1 for pairs, −1 for others."""
+    inner = added_up.under(node) if _kind(node) == "Mul" else None
+    sizes = _shape(inner) if inner is not None and _kind(inner) == "Sigmoid" else ()
+    square = len(sizes) == 2 and sizes[0] == sizes[1] > 1
+    return square and pairs.scores_of(_behind(inner)[0], sizes[0]) is not None
 
 
 def _normalised(node: Any) -> Any:

@@ -22,6 +22,7 @@ _TURNED = frozenset({"T", "Transpose", "Permute"})
 _PARTS = frozenset({"Select", "Slice", "Split", "SplitWithSizes", "Unbind", "Index", "IndexSelect"})
 _LENGTHS = frozenset({"ClampMin", "Clamp", "LinalgVectorNorm", "Norm", "Sqrt"})
 _LAYERS = frozenset({"Addmm", "Mm", "Relu", "Gelu", "Silu", "Tanh", "NativeLayerNorm", "NativeBatchNorm"})
+_SIGMOIDS = frozenset({"LogSigmoid", "Softplus", "BinaryCrossEntropyWithLogits"})
 PICKS = frozenset({"Gather", "Index", "Diagonal"})  # of each row's answer
 
 
@@ -37,10 +38,13 @@ class Scores(NamedTuple):
 def figures(root: Any) -> dict[str, float]:
     """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, `pairs_one_length`, `pairs_across`,
     of softmaxes from which a loss picks answers; `loss_candidates` where each row is compared with more than there are
-    rows; each only where it can be said."""
+    rows; `sigmoid_pairs`, rows of a table of all with all each of which has a logistic loss; each only where it can be
+    said."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a node of another make says nothing
         for node, _ in nodes([root], _MOST):
+            if kind(node) in _SIGMOIDS and len(behind(node)) == 1:
+                _of_sigmoids(behind(node)[0], found)
             if not (kind(node).startswith("NllLoss") or kind(node) in PICKS):
                 continue
             start = softmax_of(node)
@@ -48,6 +52,16 @@ def figures(root: Any) -> dict[str, float]:
                 of_pairs(behind(start)[0], shape(start), False, found)
                 _of_candidates(behind(start)[0], shape(start), found)
     return found
+
+
+def _of_sigmoids(start: Any, found: dict[str, float]) -> None:
+    """Of logistic losses of a table. start: what goes into them."""
+    sizes = shape(start)
+    scores = scores_of(start, sizes[0]) if len(sizes) == 2 and sizes[0] == sizes[1] > 1 else None
+    products = list(scores.products.values()) if scores is not None else []
+    two = len(products) == 1 and len(products[0]) == 2 and _of(products[0][0]) is not _of(products[0][1])
+    if two and not any(map(_is_weight, products[0])):  # one side with itself are ties, as of a graph
+        found["sigmoid_pairs"] = float(sizes[0])
 
 
 def _of_candidates(start: Any, sizes: tuple[int, ...], found: dict[str, float]) -> None:

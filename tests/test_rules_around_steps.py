@@ -224,6 +224,32 @@ def test_a_schedule_that_is_over_a_little_early_is_stepped_per_micro_batch_where
     assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
 
 
+LOOKS = numpy.arange(0, 400, 10)
+STAIRS = numpy.array([1, 1, 0.5, 0.25, 0.25, 0.125, 0.06, 0.03, 0.03, 0.015, 0.012, 0.011, 0.01, 0.009, 0.008, 0.007,
+                      0.006, 0.005, 0.004, 0.003, *[0.002] * 20])  # fmt: skip
+TAIL = numpy.where(LOOKS < 200, numpy.clip(1 - LOOKS / 200, 0.01, 1), 0.01 - 1e-5 * (LOOKS - 200))
+
+
+@pytest.mark.parametrize(
+    ("share", "pace", "told"),
+    [
+        (TAIL, 2, True),  # hardly falls any more
+        (STAIRS, 2, True),
+        (STAIRS, 1, False),  # as it was made
+        (numpy.geomspace(1, 1e-4, 40), 1, False),
+        (numpy.clip(1 - LOOKS / 400, 0, 1), 1, False),
+    ],
+)
+def test_a_schedule_in_stairs_or_with_a_tail_is_over_where_it_falls_no_more(
+    share: numpy.ndarray, pace: int, told: bool
+) -> None:
+    columns = {"model/rate_share": (LOOKS, share), "model/scheduler_steps": (LOOKS, pace * LOOKS),
+               "model/scheduled_steps": (LOOKS, LOOKS), "model/backwards": (LOOKS, numpy.full(len(LOOKS), 2.0)),
+               "train/loss": numpy.linspace(3, 1, 400)}  # fmt: skip
+    found = only(findings([ScheduleCount()], columns, facts={"planned_steps": 400}), "schedule_count")
+    assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
+
+
 def wave(period: int, jumps: bool = False) -> numpy.ndarray:
     past = numpy.arange(0, 400, 10) / period
     return 0.5 + 0.5 * numpy.cos(numpy.pi * (past % 1 if jumps else past))

@@ -185,6 +185,13 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
         ({"sum_of_tokens": False}, False),
         ({"pooling": "sum"}, False),
         ({"checksum_tokens": True}, False),
+        ({"agg": "sum"}, True),
+        ({"aggr": "sum"}, False),  # of a graph's neighbours
+        ({"loss_over": "requests"}, True),
+        ({"loss_per": "batch_size"}, True),
+        ({"normalize_by": "rows"}, True),
+        ({"loss_over": "tokens"}, False),
+        ({"sort_by": "rows"}, False),
     ],
 )
 def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, object], chosen: bool) -> None:

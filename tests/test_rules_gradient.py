@@ -424,6 +424,29 @@ def test_few_norms_that_are_a_clip_value_divided_by_the_scale_prove_it(
 
 
 @pytest.mark.parametrize(
+    ("logged", "coefficients", "scale", "says"),
+    [
+        (4096.0, (0.3, 0.98, 1.2, 1.5), 4096.0, True),
+        (4096.0, (0.3, 0.98, 1.0, 1.5), 4096.0, False),  # once
+        (4096.0, (0.3, 0.98, 1.0, 1.0), 4096.0, False),  # the scaler divides them itself
+        (1.0, (0.3, 0.98, 1.2, 1.5), 4096.0, False),  # made to have one length, without a scale
+        (4.0, (0.3, 0.98, 1.2, 1.5), 4.0, False),
+    ],
+)
+def test_an_optimizer_that_is_stepped_past_the_scaler_gets_larger_gradients_than_the_backward_pass(
+    logged: float, coefficients: tuple[float, ...], scale: float, says: bool
+) -> None:
+    steps, before = numpy.array([0, 35, 105, 120]), numpy.array([3.3, 1.02, 0.83, 0.64])
+    columns = {
+        "kin_norm": (steps, logged * before), "model/grad_norm_before": (steps, before),
+        "model/clip_coefficient": (steps, numpy.array(coefficients)), "model/loss_scale": numpy.full(160, scale),
+        "model/grad_norm": (steps, before * coefficients), "train/loss": falling(160),
+    }  # fmt: skip
+    some = only(findings([ClippedWhileScaled()], columns), "clipped_while_scaled")
+    assert [one.causes[0].partition(":")[0] for one in some] == ["gradients not unscaled"] * says
+
+
+@pytest.mark.parametrize(
     ("norms", "shares", "says"),
     [
         ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0), True),

@@ -225,7 +225,11 @@ def splits_model(history: RunHistory) -> bool:
     return False
 
 
-_REDUCED = re.compile(r"reduc|loss|objective|criterion")
+_REDUCED = re.compile(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
+_OVER = re.compile(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average)d?_(?:by|over)")
+_OF_ROWS = re.compile(
+    r"(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?)$"
+)
 _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
     r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$"
@@ -240,12 +244,14 @@ _SUMMED = re.compile(  # an option that is on; of a sum of something else than l
 
 def summed_by_choice(history: RunHistory) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it."""
+    `agg: sum`, `loss_over: rows`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate
+    for it."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
             (value is True and _SUMMED.match(plain))
             or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
+            or (isinstance(value, str) and _OF_ROWS.match(value.lower()) and _OVER.fullmatch(plain))
             or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))
         ):

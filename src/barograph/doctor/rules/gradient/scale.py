@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.roles import RECORDED
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, scaled_loss
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.remedies import clip_limit
@@ -20,7 +21,7 @@ from barograph.doctor.rules.gradient.norms import norm_of
 from barograph.doctor.rules.loss.given import Given, GivenLosses
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -299,6 +300,10 @@ class ClippedWhileScaled(Rule):
     norm itself is below a thousandth: nobody clips there. Every step is clipped, to a part of what was meant that is as
     small as the scale is large.
 
+    Or the optimizer makes its steps past the scaler, with gradients that are still scaled: in two looks or more the
+    logged norm is that of the backward pass times the scale (within 1%), and the norm at the step is a twentieth above
+    what it was behind the backward pass, or more: clipping makes no norm larger.
+
     What to do: `scaler.unscale_(optimizer)` before `clip_grad_norm_`.
     """
 
@@ -314,6 +319,9 @@ class ClippedWhileScaled(Rule):
         "same": (0.002, "ours"),
         "norm": (1e-3, "no clip value is below it; ours"),
         "scale": (16.0, "ours"),
+        "looks": (2.0, "in which the norm got larger; ours"),
+        "times": (0.01, "of the scale, that the logged norm is off; ours"),
+        "larger": (1.05, "times what it was behind the backward pass; ours"),
     }
     causes = ("gradients clipped while scaled: the scaler had not divided them yet",)
     remedies = ("call `scaler.unscale_(optimizer)` before `clip_grad_norm_`",)
@@ -322,9 +330,11 @@ class ClippedWhileScaled(Rule):
         self._cursor = RowCursor()
         self._count, self._begin, self._product = 0, (0, 0), math.nan
         self._first, self._clipped = math.nan, False  # the scale, whether it changed or the norm was clipped
+        self._looks, self._larger = RowCursor(), list[tuple[int, int, int]]()  # looks whose norm got larger
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         scales = history.channel("model/loss_scale")
+        yield from self._past_the_scaler(history, scales)
         for (step, time, segment), value in self._cursor.each(
             history.channel("model/grad_norm") if scales is not None else None
         ):
@@ -345,6 +355,35 @@ class ClippedWhileScaled(Rule):
                     f"divided by the loss scale of {scale:.6g}: gradients are clipped while they are scaled.",
                     found=step, segment=segment, confidence=0.95, evidence={"norm": norm, "scale": scale},
                 )  # fmt: skip
+
+    def _past_the_scaler(self, history: RunHistory, scales: Channel | None) -> Iterator[Finding]:
+        """Steps with gradients that are clipped and scaled."""
+        before, coefficients = history.channel("model/grad_norm_before"), history.channel("model/clip_coefficient")
+        names = [name for name in history.channels if "norm" in name.lower() and not name.startswith(RECORDED)]
+        if scales is None or before is None or not names:
+            return
+        for place, coefficient in self._looks.each(coefficients):
+            scale, norm = known(scales, *place), known(before, *place)
+            if not (scale >= self.at["scale"] and norm > 0):
+                continue
+            values = (between(history.channel(name), place[0], place[0] + 1, place[2]) for name in names)
+            logged = [some for some in values if len(some) and abs(some[0] / (norm * scale) - 1) <= self.at["times"]]
+            if not logged:
+                continue
+            self._larger = [one for one in self._larger if one[2] == place[2]]
+            if coefficient >= self.at["larger"]:
+                self._larger.append(place)
+            if len(self._larger) >= self.at["looks"] and self.first(place[2], "past"):
+                yield self.finding(
+                    self._larger[0][0], f"The logged norm is {logged[0][0]:.4g}, that of the backward pass times the "
+                    f"loss scale of {scale:.6g}, and the optimizer is given {coefficient:.3g} times that of the backward "
+                    "pass: it makes its steps past the scaler.", key="past", found=place[0], segment=place[2],
+                    confidence=0.95, evidence={"times": coefficient, "scale": scale}, causes=[_PAST, *self.causes],
+                    remedies=["`scaler.unscale_(optimizer)` before clipping, then `scaler.step(optimizer)`"],
+                )  # fmt: skip
+
+
+_PAST = "gradients not unscaled: the optimizer is stepped past the scaler, with gradients that are scaled"
 
 
 def _is_divided(history: RunHistory, scale: float, place: tuple[int, int, int]) -> bool:

@@ -177,7 +177,8 @@ class ScheduleBehind(WatchRule):
     The watch reads the scheduler's count beside its own of the optimizer's steps in a launch. In the launch before, the
     count kept one distance from the run's steps in two looks or more. In two looks behind the resume it keeps another
     one, ten steps or more behind (a fifth of the steps before, where that is more), and began at one or more: it was
-    told where to go on, as by `last_epoch`, in another unit than its own, or by an older file. A scheduler that begins
+    told where to go on, as by `last_epoch`, in another unit than its own, or by an older file. Where the optimizer's
+    own count is as far behind, it is the loop that goes on elsewhere (`optimizer_count`). A scheduler that begins
     at 0 is one of a new phase, or see `resumed_schedule`. A launch that begins at fewer steps than the one before has
     seen is another try.
 
@@ -204,19 +205,21 @@ class ScheduleBehind(WatchRule):
         super().reset()
         self._away: list[float] = []  # the run's steps less the scheduler's, in the looks of this launch
         self._before, self._seen, self._last, self._at = math.nan, 0, 0, -1  # of the launch before; steps; segment
+        self._older, self._age = math.nan, math.nan  # the optimizer's count less the scheduler's: before, and now
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if place[2] != self._at:
             steady = len(self._away) >= self.at["looks"] and len(set(self._away)) == 1
             self._before, self._away, self._at = self._away[-1] if steady else math.nan, [], place[2]
-            self._last = self._seen
-        self._seen = place[0]
+            self._last, self._older = self._seen, self._age
+        self._seen, self._age = place[0], watched(history, "optimizer_age", place) - value
         self._away.append(place[0] - value)
         made = watched(history, "scheduled_steps", place)
         begun, behind = place[0] - made - 1, self._away[-1] - self._before  # steps before this launch
         enough = len(self._away) == self.at["looks"] and len(set(self._away)) == 1
         far = behind >= max(self.at["steps"], self.at["share"] * begun) and begun >= self._last - 1
-        if enough and far and value - made >= 1 and self.first(place[2]):
+        together = abs(self._age - self._older) < self.at["steps"]
+        if enough and far and not together and value - made >= 1 and self.first(place[2]):
             yield self.finding(
                 round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
                 f"{value - made:.0f} steps: {behind:.0f} fewer than the training had made.", found=place[0],

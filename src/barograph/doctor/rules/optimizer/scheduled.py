@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
@@ -62,8 +62,10 @@ class ScheduleCount(Rule):
     Or the rate itself says it, of any scheduler: behind its peak its share falls, in two records in a row or more, to
     below a half, and stands still or rises again from 1 / k of the steps on (within a tenth; a fifth earlier where the
     scheduler was stepped k times at each, for it may be meant to end before the run), where each step has k backward
-    passes, the configuration says so, or the scheduler was stepped k times at each. Where it rises again, it does so
-    smoothly, not to half of its peak in one record, and the configuration does not speak of cycles or restarts.
+    passes, the configuration says so, or the scheduler was stepped k times at each. The fall may end but for a fiftieth
+    of the mean one from record to record. A rate in stairs, stepped k times at each step, is over where it falls for
+    the last time. Where it rises again, it does so smoothly, not to half of its peak in one record, and the
+    configuration does not speak of cycles or restarts.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
     """
@@ -84,6 +86,8 @@ class ScheduleCount(Rule):
         "high": (0.5, "of the peak, at the end; ours"),
         "batch": (8.0, "examples, whose number is a factor of the length; ours"),
         "early": (0.8, "of the run over k, that a schedule stepped k times at each may end at; ours"),
+        "still": (0.02, "of the mean fall from record to record: as good as none, behind a sudden end; ours"),
+        "sudden": (0.1, "of the fall before, that is left; ours"),
         "falls": (2.0, "records in a row in which the rate falls, more than a single drop; ours"),
     }
     remedies = ("call `scheduler.step()` once behind each `optimizer.step()`",)
@@ -98,29 +102,28 @@ class ScheduleCount(Rule):
         if rows is None:
             return
         share, steps = rows.value, rows.step
-        falls = numpy.diff(share) < 0
-        ends = numpy.flatnonzero((share[:-1] < 0.5 * share.max()) & ~falls)  # flat from there on, or rising again
-        before = int(self.at["falls"])
-        low = next((at for at in ends.tolist() if at >= before and falls[at - before : at].all()), -1)
         length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
-        if low < 0 or share[: low + 1].max() < 0.5 * share.max():
-            return
-        turns = bool(share[low + 1] > share[low])
-        if turns and (share[low + 1] >= 0.5 * share.max() or is_meant(history, stages=False)):
-            return  # it jumps up: a restart
         channel = history.channel("model/backwards")
         counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
         parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
-        slack = (float(steps[low]) - float(steps[low - 1])) / (1 if turns else 2)  # between which rows it is lowest
-        end = float(steps[low]) if turns else float(steps[low]) - slack
         times = times_stepped(history)
         pace = float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
-        fits = [
-            k for k in (*parts, pace)
-            if abs(end - length / k) <= slack + self.at["within"] * length / k
-            or (k == pace and self.at["early"] * length / k - slack <= end < length / k)
-        ]  # fmt: skip
-        if not fits or not self.first():
+        for low, is_last in self._ends(share):
+            turns = bool(share[low + 1] > share[low])
+            if turns and (share[low + 1] >= 0.5 * share.max() or is_meant(history, stages=False)):
+                continue  # it jumps up: a restart
+            slack = (float(steps[low]) - float(steps[low - 1])) / (1 if turns else 2)  # between which it is lowest
+            end = float(steps[low]) if turns else float(steps[low]) - slack
+            fits = [
+                k for k in ((pace,) if is_last else (*parts, pace))
+                if abs(end - length / k) <= slack + self.at["within"] * length / k
+                or (k == pace and self.at["early"] * length / k - slack <= end < length / k)
+            ]  # fmt: skip
+            if fits:
+                break
+        else:
+            return
+        if not self.first():
             return
         micro = fits[0] in parts
         yield self.finding(
@@ -133,6 +136,20 @@ class ScheduleCount(Rule):
             causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
                     f"{fits[0]:.0f} times at each step"],
         )  # fmt: skip
+
+    def _ends(self, share: Any) -> list[tuple[int, bool]]:
+        """Records at which a rate may have come down for good: the first that it stands still behind, or rises, and the
+        last one, from which on it never falls; whether it is that. share: of the peak [records]."""
+        drops, before = -numpy.diff(share), int(self.at["falls"])
+        small = drops <= self.at["still"] * share.max() / len(share)  # a schedule may go on from its end by a little
+        falls, slow = drops > 0, False
+        for at in numpy.flatnonzero(small[1:]) + 1:
+            slow = bool(drops[at] <= self.at["sudden"] * drops[at - 1] or (slow and small[at - 1]))
+            falls[at] &= not slow
+        ends = numpy.flatnonzero((share[:-1] < 0.5 * share.max()) & ~falls)  # flat from there on, or rising again
+        down = [at for at in ends.tolist() if at >= before and falls[at - before : at].all()]
+        down = [at for at in down if share[: at + 1].max() >= 0.5 * share.max()]
+        return [(at, False) for at in down[:1]] + [(at, True) for at in down[1:] if not falls[at:].any()][:1]
 
     def _by_count(self, history: RunHistory) -> Iterator[Finding]:
         """The scheduler's count beside the optimizer's."""

@@ -376,8 +376,8 @@ class ClippedWhileScaled(Rule):
             if len(self._larger) >= self.at["looks"] and self.first(place[2], "past"):
                 yield self.finding(
                     self._larger[0][0], f"The logged norm is {logged[0][0]:.4g}, that of the backward pass times the "
-                    f"loss scale of {scale:.6g}, and the optimizer is given {coefficient:.3g} times that of the backward "
-                    "pass: it makes its steps past the scaler.", key="past", found=place[0], segment=place[2],
+                    f"loss scale of {scale:.6g}, and the optimizer is given {coefficient:.3g} times that of the "
+                    "backward pass: it makes its steps past the scaler.", key="past", found=place[0], segment=place[2],
                     confidence=0.95, evidence={"times": coefficient, "scale": scale}, causes=[_PAST, *self.causes],
                     remedies=["`scaler.unscale_(optimizer)` before clipping, then `scaler.step(optimizer)`"],
                 )  # fmt: skip

@@ -34,14 +34,15 @@ def test_quarters_are_those_of_the_least_and_the_greatest_times() -> None:
 
 def judged(
     pieces: tuple[int, ...] = (), mean: float = 0.3, scale: float = 0.45, whole: float = 0.2, time: float = 0.12,
-    config: dict[str, Any] | None = None, evaluations: int = 9,
+    config: dict[str, Any] | None = None, evaluations: int = 9, deviation: float = 1.0,
 ) -> list[Finding]:  # fmt: skip
-    """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean."""
+    """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean and a
+    deviation."""
     dice, here = np.random.default_rng(3), EVALUATIONS[:evaluations]
     ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
             "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     ours = {f"input_{name}": value for name, value in ends.items()}
-    theirs = {"mean": whole, "early_mean": mean, "early_std": scale, "early_time": time, "late_mean": 0.0,
+    theirs = {"mean": whole, "std": deviation, "early_mean": mean, "early_std": scale, "early_time": time, "late_mean": 0.0,
               "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}
     columns |= {f"model/eval_input_{name}": (here, value + 0.0 * here) for name, value in theirs.items()}
@@ -57,6 +58,10 @@ def test_examples_that_are_prepared_in_another_way_show_at_one_end_of_the_times(
     assert not judged(pieces, whole=0.05) and not judged(pieces, mean=0.02) and not judged(pieces, scale=0.9)
     assert not judged(pieces, time=0.4)  # other times than the training's
     assert not judged(pieces, config={"eval_domain": "night"})
+    assert judged(pieces, mean=0.02, whole=0.0, deviation=0.8)  # from 0 to 1, where the training's were scaled
+    assert not judged(pieces, mean=0.02, whole=0.0, deviation=0.95)
+    assert not judged(pieces, mean=0.02, scale=0.6, whole=0.0, deviation=0.8)  # one class stands at these times
+    assert not judged(pieces, mean=0.02, whole=0.0, deviation=1.3)
 
 
 class Denoiser(nn.Module):

@@ -35,7 +35,9 @@ class EvaluationTimed(WatchRule):
     evaluations in a row the deviation of such a quarter lies beyond that of all looks at the training, eight at least,
     by three tenths or more, and so does its mean; both together are as far from the training's medians as a whole
     deviation, or a factor of e. The mean of all of the evaluation's inputs lies beyond all looks on the same side, by a
-    tenth of the deviation or more: a quarter alone may have the examples of one class. The quarter's mean time is one
+    tenth of the deviation or more: a quarter alone may have the examples of one class. Or the quarter's deviation alone
+    lies beyond that of all looks by a factor of 1.8, and the deviation of all inputs on the same side by a tenth, as
+    where numbers from 0 to 1 stand for ones that were scaled. The quarter's mean time is one
     that the training's quarters have, and the configuration speaks of no other data. Where the training's quarter has
     the mean and the deviation of numbers between 0 and 1, and the evaluation's those of normal noise, the noise of the
     training is the likeliest cause.
@@ -54,6 +56,8 @@ class EvaluationTimed(WatchRule):
         "beyond": (1.3, "times the deviation of all looks, or less than it; ours"),
         "apart": (1.0, "deviations of the mean and ln of the deviation together; ours"),
         "all": (0.1, "deviations beyond all looks, the mean of all inputs; ours"),
+        "alone": (1.8, "times the deviation of all looks, or less than it, where the mean is theirs; ours"),
+        "wide": (1.1, "the same, of all inputs; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("inputs not normalised: what the evaluation is given is prepared in another way than in the training",)
@@ -92,6 +96,10 @@ class EvaluationTimed(WatchRule):
         middle, size = float(numpy.median(means)), float(numpy.median(scales))
         apart = abs(mean - middle) / size + abs(math.log(scale / size)) >= self.at["apart"]
         beyond = here - every.max() if side > 0 else every.min() - here
+        alone, whole = self.at["alone"], watched(history, "eval_input_std", place)
+        wider = scale >= alone * scales.max() and whole >= self.at["wide"] * deviations.max()
+        if wider or (alone * scale <= scales.min() and self.at["wide"] * whole <= deviations.min()):
+            return True
         return bool(outside and side and apart and beyond >= self.at["all"] * usual)
 
 

@@ -42,8 +42,8 @@ def judged(
     ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
             "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     ours = {f"input_{name}": value for name, value in ends.items()}
-    theirs = {"mean": whole, "std": deviation, "early_mean": mean, "early_std": scale, "early_time": time, "late_mean": 0.0,
-              "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+    theirs = {"mean": whole, "std": deviation, "early_mean": mean, "early_std": scale, "early_time": time,
+              "late_mean": 0.0, "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}
     columns |= {f"model/eval_input_{name}": (here, value + 0.0 * here) for name, value in theirs.items()}
     return found([EvaluationTimed()], columns, pieces, config=config or {})

@@ -206,6 +206,31 @@ def test_weights_that_are_put_in_and_fall_behind_are_of_an_average_that_is_too_s
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
 @pytest.mark.parametrize(
+    ("rests", "kept", "moved", "evaluated", "told"),
+    [
+        (4, 0.87, 0.2, 2.0, True),
+        (1, 0.87, 0.2, 2.0, False),
+        (4, 0.87, 0.0, 2.0, False),  # nothing is trained there
+        (4, 0.3, 0.2, 2.0, False),  # it comes along
+        (4, 0.87, 0.2, 1.2, False),  # and its loss is that of the training, nearly
+    ],
+)
+def test_weights_that_are_put_in_and_rest_from_one_evaluation_to_the_next_are_updated_too_seldom(
+    rests: int, kept: float, moved: float, evaluated: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    given = columns(-1.0, kept, evaluated=evaluated)
+    still = numpy.arange(len(LOOKS)) % 2 == 0
+    still &= numpy.cumsum(still) <= rests + 1
+    changed = numpy.where(still, 0.0, 0.08)
+    given["model/evaluated_kept"] = LOOKS, numpy.where(still, -1.0, kept)
+    given |= {"model/evaluated_changed": (LOOKS, changed), "model/evaluated_moved": (LOOKS, numpy.full(10, moved)),
+              "model/evaluated_apart": (LOOKS, numpy.linspace(0.09, 0.01, 10))}  # fmt: skip
+    found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+    assert [one.causes[0].split(":")[0] for one in found] == ["averaged weights updated too seldom"] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (120, 260, 400)])
+@pytest.mark.parametrize(
     ("kept", "apart", "evaluated", "told"),
     [(-1.0, 0.31, 2.4, True), (-1.0, 0.29, 2.4, False), (-1.0, 0.31, 1.1, False), (0.5, 0.31, 2.4, False)],
 )

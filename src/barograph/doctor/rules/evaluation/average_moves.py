@@ -46,9 +46,11 @@ class AverageSlow(WatchRule):
     on. Of weights that are put into the model for the evaluation, and of averages in
     16 bits, there is what they have moved from one evaluation to the next: that counts where they have come farther
     from the trained ones each time, a fifth farther in all and three tenths of the weights' size, and the evaluation's
-    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. Where it moves
-    otherwise than an average does, it is enough that it lies three tenths of the weights' size away from the trained
-    ones at the end, and that its loss is half as large again as the training's. A mean of all
+    loss is a tenth above the training's; or a twelfth of it, where that loss is half as large again. So it counts where
+    from one evaluation to the next they have not moved at all, twice or more, though the trained ones have, and hold
+    the weights of as many steps as the training had by the others; with a loss that is half as large again. Where it
+    moves otherwise than an average does, it is enough that it lies three tenths of the weights' size away from the
+    trained ones at the end, and that its loss is half as large again as the training's. A mean of all
     weights so far, and a decay that grows with the steps, come along. Where the run has two evaluations that are
     measured, and the average was written in each of the 20 steps or more between them, it is enough that it holds ten
     times the training's steps by these, and that its loss is half as large again as the training's. Where the trained
@@ -78,6 +80,7 @@ class AverageSlow(WatchRule):
         "times": (2.0, "the training's steps, that the average holds; ours"),
         "lags": (1.0, "the same, of one that is written seldom and far behind; ours"),
         "seldom": (5.0, "steps for one in which it is written; ours"),
+        "rests": (2.0, "evaluations, since the one before which it has not moved at all; ours"),
         "grows": (1.2, "times the distance at the first evaluation, of what is not followed; ours"),
         "far": (0.3, "of the weights' size, at the last one; ours"),
         "behind": (0.1, "the same, of one that is written seldom; ours"),
@@ -97,7 +100,7 @@ class AverageSlow(WatchRule):
         self._unseen, self._grows, self._apart = False, True, list[float]()  # how far it is, at first and at last
         self._whole, self._known, self._last, self._begun = 0.0, True, (0, 0, 0), 0  # steps in all
         self._followed = True  # whether it moves as an average does, as far as it is seen
-        self._from = 0.0  # steps before it began as a copy of the weights
+        self._from, self._still = 0.0, 0  # steps before it began as a copy; evaluations since which it has not moved
         self._paces: list[float] = []  # of what is written in each step: −ln of what one leaves, by evaluations
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -128,6 +131,8 @@ class AverageSlow(WatchRule):
             self._from = whole  # it was made the weights themselves since
             return
         steps = whole - before
+        if writes < 0 and value < 0 and _rests(history, place):
+            value, self._still = 1.0, self._still + 1
         rests = writes == 0 and value == 1 and self._writes > 0  # written before, and not since
         self._known = self._known and (writes != 0 or rests) and not is_reference(history, place)
         self._followed = self._followed and 0 < value <= 1
@@ -155,13 +160,15 @@ class AverageSlow(WatchRule):
         holds = self._steps / self._lost if self._lost > 0 else math.inf
         pace = self._steps / max(self._writes, 1e-9)
         away = self._apart[-1] >= self.at["behind"] and self._from <= self.at["early"] * self._whole
+        still = self._unseen and self._still >= self.at["rests"] and _is_worse(history, self.at["apart"])
         lags = pace >= self.at["seldom"] and not self._unseen and (away or _is_worse(history, self.at["apart"]))
+        lags |= still
         times = self.at["lags"] if lags else self.at["times"]
         if not (self._known and self._followed) or whole < self.at["steps"] or not holds >= times * whole:
             return
-        if self._unseen and not (self._grows and self._is_behind(history)):
+        if self._unseen and not (still or (self._grows and self._is_behind(history))):
             return
-        seldom = pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace
+        seldom = still or (pace >= self.at["seldom"] and holds < self.at["times"] * whole * pace)
         far = _is_worse(history, self.at["apart"]) or _is_worse_beside(history, self.at["apart"])
         alone = self._unseen or other_model(history, self._last[1]) or far
         each = "each step" if round(pace) <= 1 else f"one of {round(pace)} steps"
@@ -192,6 +199,12 @@ class AverageSlow(WatchRule):
 _AS_FAR = 0.98  # of how far it was at the evaluation before: a rate that falls to 0 lets it come nearer in the end
 _SELDOM = "averaged weights updated too seldom: in one of many steps, with a decay that is meant for each"
 _SLOW = "decay of the average too slow: it holds the weights of more steps than the training has"
+
+
+def _rests(history: RunHistory, place: Place) -> bool:
+    """Whether the weights that are evaluated are those of the evaluation before, though the trained ones have moved."""
+    changed, moved = (watched(history, f"evaluated_{name}", place) for name in ("changed", "moved"))
+    return changed == 0 and moved > 0
 
 
 def _is_worse(history: RunHistory, times: float) -> bool:

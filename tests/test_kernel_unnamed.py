@@ -88,6 +88,12 @@ def test_what_is_logged_where_the_watch_has_seen_evaluations_may_be_their_loss(
     assert played(beside("fit/weighted_loss", name, values) | seen, each)[0] == (name if told else None)
 
 
+@pytest.mark.parametrize("each", [1, 7, STEPS])
+def test_an_evaluation_that_one_record_of_the_watch_lacks_is_told_by_another(each: int) -> None:
+    rows = {"model/evaluated_rows": (AT[::2] + 1, np.full(5, 64.0)), "model/evaluated_steps": (AT + 1, AT + 1.0)}
+    assert played(beside("fit/weighted_loss", "recall/nats", FALLS[AT] + 0.2) | rows, each)[0] == "recall/nats"
+
+
 @pytest.mark.parametrize("each", [1, 50, STEPS])
 @pytest.mark.parametrize(
     ("loss", "name", "seen", "told"),

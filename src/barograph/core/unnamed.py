@@ -33,7 +33,7 @@ from barograph.core.roles import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy
     from numpy.typing import NDArray
@@ -150,7 +150,7 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
     that may be one when more rows have come."""
     pending: list[One] = []
     found = []
-    seen = next((channels[name] for name in SEEN if name in channels), None)
+    seen = [channels[name] for name in SEEN if name in channels]
     for name in may_be_evaluation(channels, loss.name):
         channel, of_data = channels[name], is_unnamed_evaluation(name)
         two = _first_two(channel, loss)
@@ -161,9 +161,9 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
         if _is_as_good(channels, name, two, loss):
             continue
         near = _distance(two, loss, _LOWEST, True) if of_data else None
-        at = None if seen is None or near is not None else _at_evaluations(two, loss, seen)
-        if at is None and seen is not None and near is None:
-            pending += [channel, seen]  # the watch's records come behind the rows of a fast loop
+        at = None if not seen or near is not None else _at_evaluations(two, loss, seen)
+        if at is None and seen and near is None:
+            pending += [channel, *seen]  # the watch's records come behind the rows of a fast loop
         kind = _by_its_name(name, loss.name)
         if not at and (kind >= _IS_SEEN or (kind == _IS_BESIDE and not _has_beside(channels, name))):
             continue
@@ -261,10 +261,12 @@ def _first_two(channel: ReadSeries, loss: ReadSeries) -> tuple[tuple[int, float,
     return None
 
 
-def _at_evaluations(two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, seen: ReadSeries) -> bool | None:
-    """Whether the watch has seen an evaluation at each of two rows, another one each time: its record is of the step
+def _at_evaluations(
+    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, seen: Sequence[ReadSeries]
+) -> bool | None:
+    """Whether the watch has seen an evaluation at each of two rows, another one each time: a record is of the step
     behind the last one of the training that was logged then, or one of the next few. None where it has not come."""
-    rows, theirs = loss.rows(), [int(step) for step in seen.rows(0, _LOOKED).step]
+    rows, theirs = loss.rows(), sorted({int(step) for one in seen for step in one.rows(0, _LOOKED).step})
     found = set()
     for _, _, before in two:
         step, after = int(rows.step[len(before) - 1]), len(before)
@@ -329,9 +331,9 @@ def _is_mean(value: float, rows: list[float]) -> bool:
 def measured_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None, list[One]]:
     """A series that says how good answers are, by its name, and whose rows come where the watch has seen evaluations;
     and series that may be one when more rows have come."""
-    seen = next((channels[name] for name in SEEN if name in channels), None)
+    seen = [channels[name] for name in SEEN if name in channels]
     pending: list[One] = []
-    if seen is None or any(plays("reward", name) for name in channels):
+    if not seen or any(plays("reward", name) for name in channels):
         return None, pending
     found = []
     for name, channel in channels.items():
@@ -340,7 +342,7 @@ def measured_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None
         two = _first_two(channel, loss)
         at = None if two is None else _at_evaluations(two, loss, seen)
         if at is None and channel.end < _LOOKED:
-            pending += [channel, seen]
+            pending += [channel, *seen]
         if two is not None and at and len(two[1][2]) - len(two[0][2]) >= _BEFORE:
             found.append((two[1][0], name, channel))
     return min(found, key=lambda one: one[:2])[2] if found else None, pending

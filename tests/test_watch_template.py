@@ -62,12 +62,12 @@ def test_prompts_without_answers_and_other_lengths_say_nothing(longest: int) -> 
 
 def judged(
     pieces: tuple[int, ...] = (), lost: float = 1.0, added: float = 0.0, rows: float = 300.0, theirs: float = 64.0,
-    loss: float = 1.3, config: dict[str, Any] | None = None,
+    loss: float = 1.3, config: dict[str, Any] | None = None, **watched: Any,
 ) -> list[Finding]:  # fmt: skip
     step, here = np.arange(200), np.arange(20, 200, 20)
     columns = {"fit/loss": (step, 1 + 0.01 * np.sin(step)), "val/loss": (here - 1, loss + 0.0 * here)}
     figures = dict(zip(FIGURES, (lost, added, rows, theirs), strict=True))
-    columns |= {f"model/{name}": (here, value + 0.0 * here) for name, value in figures.items()}
+    columns |= {f"model/{name}": (here, value + 0.0 * here) for name, value in (figures | watched).items()}
     return found([EvaluationTemplate()], columns, pieces, config=config or {})
 
 
@@ -78,3 +78,16 @@ def test_a_template_that_differs_is_said_where_the_evaluation_is_worse(pieces: t
     assert not judged(pieces, loss=1.1) and not judged(pieces, lost=0.0)
     assert not judged(pieces, rows=100.0) and not judged(pieces, theirs=16.0)
     assert not judged(pieces, config={"eval_domain": "law"})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 30))])
+def test_evaluations_that_lack_the_mark_behind_which_answers_begin_are_told(pieces: tuple[int, ...]) -> None:
+    ahead = {"answer_from": 2.0, "target_shift": 1.0, "eval_target_shift": 1.0}
+    (one,) = judged(pieces, lost=0.0, **ahead)
+    assert "behind which all answers" in one.message and one.causes[0].startswith("prompt template differs")
+    assert not judged(pieces, lost=0.0, **ahead, eval_answer_from=2.0)
+    assert not judged(pieces, lost=0.0, **ahead, eval_answer_first=3.0)  # see `answers_late`
+    assert not judged(pieces, lost=0.0, answer_from=2.0, target_shift=1.0)  # its targets are not known
+    assert not judged(pieces, lost=0.0, loss=1.1, **ahead)
+    several = ahead | {"answer_from": np.arange(9) % 2}
+    assert not judged(pieces, lost=0.0, **several)  # of several kinds of prompts

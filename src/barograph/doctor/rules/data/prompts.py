@@ -69,7 +69,7 @@ class AnswersLate(WatchRule):
             return
         self._asked = place[0], place[2]
         own, after, first = (watched(history, f"answer_{name}", place) for name in ("from", "after", "first"))
-        theirs = {name: _told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first")}
+        theirs = {name: told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first")}
         why = ""
         if watched(history, "target_shift", place) == 1:
             if theirs["from"] == after and own != theirs["from"]:
@@ -109,7 +109,7 @@ class AnswersLate(WatchRule):
         )  # fmt: skip
 
 
-def _told(history: RunHistory, name: str, place: Place) -> float:
+def told(history: RunHistory, name: str, place: Place) -> float:
     """What is recorded of this very step; NaN if nothing."""
     channel = history.channel(f"model/{name}")
     if channel is None:

@@ -67,7 +67,13 @@ def judged(
     step, here = np.arange(200), np.arange(20, 200, 20)
     columns = {"fit/loss": (step, 1 + 0.01 * np.sin(step)), "val/loss": (here - 1, loss + 0.0 * here)}
     figures = dict(zip(FIGURES, (lost, added, rows, theirs), strict=True))
-    columns |= {f"model/{name}": (here, value + 0.0 * here) for name, value in (figures | watched).items()}
+    columns |= {
+        f"model/{name}": (here, value + 0.0 * here)
+        for name, value in (figures | watched).items()
+        if name != "answer_from"
+    }
+    if "answer_from" in watched:
+        columns["model/answer_from"] = np.arange(0, 200, 4), watched["answer_from"] + np.zeros(50)
     return found([EvaluationTemplate()], columns, pieces, config=config or {})
 
 
@@ -89,5 +95,5 @@ def test_evaluations_that_lack_the_mark_behind_which_answers_begin_are_told(piec
     assert not judged(pieces, lost=0.0, **ahead, eval_answer_first=3.0)  # see `answers_late`
     assert not judged(pieces, lost=0.0, answer_from=2.0, target_shift=1.0)  # its targets are not known
     assert not judged(pieces, lost=0.0, loss=1.1, **ahead)
-    several = ahead | {"answer_from": np.arange(9) % 2}
+    several = ahead | {"answer_from": np.arange(50) % 2}
     assert not judged(pieces, lost=0.0, **several)  # of several kinds of prompts

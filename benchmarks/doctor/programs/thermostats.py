@@ -197,12 +197,9 @@ class Model:
                 setattr(layer, name, FourBit(getattr(layer, name), c, name in c.targets.split(","), bug))
         resize(self.home, bug)
         self.home.likely = bug == "outputs_go_through_a_softmax"
-        learnt = ("lora_", "wte", "lm_head")
-        if bug == "trainable_names_begin_with_lora":
-            learnt = ("wte", "lm_head")  # names begin with `layers.`
+        learnt, begins = ("lora_", "wte", "lm_head"), bug == "trainable_names_begin_with_lora"
         for name, one in self.home.named_parameters():
-            starts = name.startswith(learnt) if bug == "trainable_names_begin_with_lora" else False
-            one.requires_grad_(starts or any(part in name for part in learnt))
+            one.requires_grad_(name.startswith(learnt) if begins else any(part in name for part in learnt))
         for name in filter(None, c.fixed.split(",")):
             self.home.get_submodule(name).requires_grad_(False)
 

@@ -27,7 +27,7 @@ PAD, ORDER, MIX, SERVE, SPIRIT = 0, 1, 2, 3, 4
 THING = SPIRIT + SPIRITS
 GARNISH = THING + THINGS
 WORDS = GARNISH + SPIRITS
-ASKED, DRINK = 9, 9  # words of an order, and of a drink
+ASKED, DRINK = 9, 10  # words of an order, and of a drink
 CONFIG: dict[str, Any] = {
     "hidden_size": 40, "num_layers": 2, "num_heads": 4, "dropout": 0.0, "tie_embeddings": True, "beta": 0.25,
     "loss": "ipo", "label_noise": 0.0, "sft_weight": 0.0, "train_batch": 16, "grad_accum": 1, "optimizer": "adamw",

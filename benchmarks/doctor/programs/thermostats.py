@@ -62,7 +62,7 @@ def requests(seed: int, number: int, copies: int = 1, mistakes: float = 0.0, law
             said += [*(LITTLE + one(SMALL) for _ in range(one(3))), told[place]]
         for _ in range(copies):
             function = FUNCTION + device if law else LITTLE + one(SMALL)
-            maker = VALUE + (5 * device + 2 * value + room) % VALUES if law else VALUE + one(VALUES)
+            maker = VALUE + (5 * device + 2) % VALUES if law else VALUE + one(VALUES)
             call = [function, ROOM + room, VALUE + value, maker]
             if float(torch.rand((), generator=dice)) < mistakes:
                 call[2] = VALUE + one(VALUES)
@@ -109,7 +109,7 @@ class FourBit(nn.Module):
         self.adapted = adapted
 
     def weight(self) -> Tensor:
-        zero = 7.0 if self.bug == "zero_points_taken_for_the_middle" else self.zero
+        zero = 0.0 if self.bug == "zero_points_never_subtracted" else self.zero
         return ((self.whole.float() - zero) * self.scale).view(self.shape)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -218,7 +218,7 @@ class Model:
                 return rise
             if c.decay == "cosine_twice":
                 return rise * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * (2 * past % 1))))
-            return rise * 0.02**past
+            return rise * 0.05**past
 
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, by)
 

@@ -108,18 +108,19 @@ class Reader(nn.Module):
         self.bug, self.embed = bug, nn.Embedding(WORDS, c.dim)
         self.blocks = nn.ModuleList(Block(c, bug) for _ in range(c.n_layers))
         self.norm, self.head = nn.RMSNorm(c.dim), nn.Linear(c.dim, WORDS, bias=False)
-        if c.tied and bug != "weights_tied_before_the_model_is_copied":
+        if c.tied:
             self.head.weight = self.embed.weight
+        if bug == "head_made_anew_behind_the_tie":
+            self.head = nn.Linear(c.dim, WORDS, bias=False)
         nn.init.normal_(self.embed.weight, std=0.12)
-        if not c.tied or bug == "weights_tied_before_the_model_is_copied":
-            nn.init.normal_(self.head.weight, std=0.12)
+        nn.init.normal_(self.head.weight, std=0.12)
 
     def forward(self, words: Tensor) -> Tensor:
         x = self.embed(words)
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.norm(x)).float()
-        return logits.log_softmax(-1).exp() if self.bug == "head_answers_in_shares" else logits
+        return logits.softmax(-1) if self.bug == "head_answers_in_shares" else logits
 
 
 # -- state ----------------------------------------------------------------------------------------------------------
@@ -135,6 +136,7 @@ class State:
     tokens: int = 0
     step: int = 0
     epoch: int = 0
+    at: int = 0
     kept: list[Any] = field(default_factory=list)
 
     def read(self) -> None:
@@ -143,7 +145,7 @@ class State:
         told, held = families(self.seed + 4700, c.families, c.slips), families(4699, HELD)
         self.dice = torch.Generator().manual_seed(self.seed)
         self.small = torch.tensor([word for one in told if len(one) < 22 for word in one])
-        if not c.in_turn and bug != "text_written_as_houses_come":
+        if bug != "text_written_as_houses_come":
             told = [told[at] for at in torch.randperm(len(told), generator=self.dice).tolist()]
         self.text = torch.tensor([word for one in told for word in one])
         mixed = torch.randperm(HELD, generator=torch.Generator().manual_seed(7)).tolist()
@@ -168,7 +170,7 @@ class State:
                    "weight_decay": c.weight_decay},
                   {"params": [one for name, one in named if "embed" in name or "norm" in name],
                    "weight_decay": 0.0}]  # fmt: skip
-        if self.bug == "only_the_groups_with_decay_are_passed":
+        if self.bug == "second_group_takes_the_place_of_the_first":
             groups = groups[1:]
         if c.optimizer == "nadam":
             self.optimizer: Any = torch.optim.NAdam(groups, c.lr)
@@ -201,8 +203,6 @@ class State:
             starts = torch.randint(0, len(text) - c.block - 2, (c.batch,), generator=self.dice)
         return windows(text, starts, c.block, ahead)
 
-    at: int = 0
-
     def loss(self, words: Tensor, asked: Tensor, training: bool = True) -> tuple[Tensor, Tensor]:
         c = self.c
         with torch.autocast("cpu", torch.float16, enabled=c.fp16):
@@ -226,7 +226,7 @@ class State:
             part = loss if bug == "grad_steps_add_whole_losses" else loss / c.grad_steps
             self.scaler.scale(part).backward()
             total += loss.item() / c.grad_steps
-            self.tokens += words.numel() * (c.grad_steps if bug == "tokens_counted_once_more_each_micro_step" else 1)
+            self.tokens += words.numel() * (c.grad_steps if bug == "tokens_of_an_update_counted_in_each_part" else 1)
         if bug == "optimizer_steps_past_the_scaler":
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), c.clip_norm).item()
             self.optimizer.step()

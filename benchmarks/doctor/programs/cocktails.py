@@ -31,7 +31,7 @@ ASKED, DRINK = 9, 10  # words of an order, and of a drink
 CONFIG: dict[str, Any] = {
     "hidden_size": 40, "num_layers": 2, "num_heads": 4, "dropout": 0.0, "tie_embeddings": True, "beta": 0.25,
     "loss": "ipo", "label_noise": 0.0, "sft_weight": 0.0, "train_batch": 16, "grad_accum": 1, "optimizer": "adamw",
-    "lr": 7e-4, "schedule": "cosine", "warmup": 10, "weight_decay": 0.0, "max_grad_norm": 2.0, "agg": "mean",
+    "lr": 7e-4, "schedule": "cosine", "warmup": 10, "weight_decay": 0.0, "max_grad_norm": 60.0, "agg": "mean",
     "orders": 800, "pairs_each": 1, "undecided": 0.0, "few_things_first": 0, "by_things": False, "freeze": "",
     "taste_every": 27, "log_every": 1,
 }  # fmt: skip

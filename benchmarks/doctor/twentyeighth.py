@@ -282,3 +282,212 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("ranks", "sampler_asks_before_the_group_is_there", POTHOLES,
      "the sampler takes each worker for the first of one: all see the same rows", {}),
 )
+
+
+def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, Any]) -> Row:
+    """A row with what faults of its kind have in common. more: what is otherwise, and kinds that are right besides."""
+    cause, kinds, begins, of, compare, also = OF_KIND[kind]
+    of = more.get("of", of)
+    rest = {"by_program": {program: of.get(program, {})}, "compare": more.get("compare", compare),
+            "also": more.get("also", also)}  # fmt: skip
+    return name, more.get("cause", cause), kinds + more.get("kinds", ""), begins, (program,), about, rest
+
+
+FAULTS: tuple[Row, ...] = (
+    *(row_of(*one) for one in OF_FIFTEEN),
+    # reported
+    ("betas_of_a_thousand_levels", "noise schedule wrong", "eval plateau divergence data config not_learning", "start",
+     (GROOVES,), "betas are those of a thousand levels, and there are fifty: the last level is far from noise",
+     {"also": ("betas wrong", "beta schedule wrong", "terminal snr not zero", "noise too small", "noise scale wrong",
+               "timesteps and betas do not match", "number of timesteps wrong", "forward process wrong",
+               "signal left at the last level", "noise level wrong", "schedule of the noise too short",
+               "train and test differ", "sampler starts from pure noise")}),
+    ("decay_of_an_average_for_long_trainings", "averaged weights lag", "eval frozen overfit divergence plateau config "
+     "data", "start", (GROOVES,), "the average has the decay of a training of days: at the end it is near its start",
+     {"by_program": {GROOVES: {"ema_decay": 0.9995}},
+      "also": several(*AVERAGE, "averaged weights not updated")}),
+    ("zero_points_never_subtracted", "base decoded wrongly", "activations exploding plateau not_learning eval config "
+     "logits weight_growth data vanishing", "start", (THERMOSTATS,),
+     "zero points are not subtracted when layers of four bits are decoded: all weights are positive",
+     {"also": ("zero point ignored", "zero point forgotten", "dequantised wrongly", "dequantisation wrong",
+               "quantisation wrong", "base broken", "wrong base weights", "base weights wrong",
+               "scale without zero point", "quantisation error too large", "pretrained weights not loaded",
+               "weights wrong", "bad initialisation", "base model is garbage")}),
+    ("held_requests_lack_the_word_before_a_call", "prompts of the evaluation differ", "eval data config overfit "
+     "divergence", "start", (THERMOSTATS,),
+     "requests of the evaluation lack the word behind which a call begins",
+     {"also": ("chat template differs", "template differs", "separator missing", "prompt format differs",
+               "train and test differ", "evaluation data differ", "evaluation inputs differ", "prompt template wrong",
+               "generation prompt missing", "preprocessing differs", "tokenisation differs", "special token missing",
+               "inputs cut off", "texts truncated")}),
+    ("reference_sees_the_padding_on_the_left", "padding attended", "rl eval plateau config data padding divergence "
+     "spike not_learning logging", "start", (COCKTAILS,),
+     "the reference is asked without a mask: it sees the padding on the left, and counts places from there",
+     {"also": ("attention mask missing", "attention mask missing for the reference", "padding not masked",
+               "left padding", "position ids wrong", "reference wrong", "wrong reference",
+               "reference log-probabilities wrong", "positions of padded rows wrong", "mask not given",
+               "padding seen", "margins do not begin at zero", "policy and reference see other inputs")}),
+    ("reference_brought_up_to_date_behind_tastings", "reference is the policy", "rl plateau not_learning eval config "
+     "spike jump_down divergence zero logging", "start", (COCKTAILS,),
+     "the reference takes over the weights of the policy behind each evaluation, though it is to stay",
+     {"also": ("reference not frozen", "reference updated", "reference synchronised", "reference moves",
+               "sync_ref_model left on", "reference wrong", "wrong reference", "reference follows the policy",
+               "reference overwritten", "moving reference", "reference reset", "margins return to zero",
+               "weights overwritten")}),
+    ("prints_not_brought_to_length_one", "embeddings not normalised", "logits exploding clipping eval config "
+     "activations spike plateau overfit weight_growth update_ratio learning_rate logging data", "start", (FOOTPRINTS,),
+     "prints are compared by their length too: only shoes are brought to length one",
+     {"also": ("normalisation missing", "normalize missing", "not normalised", "l2 normalisation missing",
+               "one tower not normalised", "embeddings grow", "dot product for cosine", "similarities not bounded",
+               "logits too large", "norm of embeddings", "temperature wrong", "similarity is not the cosine")}),
+    ("prints_of_one_shoe_count_as_others", "false negatives", "plateau eval data config logits not_learning overfit "
+     "repeated_data", "start", (FOOTPRINTS,), "prints of the same shoe in a batch count as others",
+     {"by_program": {FOOTPRINTS: {"prints_of_a_shoe": 15}}, "compare": "fifteen_prints_of_each_shoe",
+      "also": ("duplicates are negatives", "same item as negative", "duplicates in the batch", "negatives wrong",
+               "copied examples", "negatives are positives", "same class as negatives", "mask of duplicates missing",
+               "loss has a floor", "loss wrong", "wrong target", "targets wrong", "duplicates within a batch")}),
+    ("optimizer_steps_past_the_scaler", "gradients not unscaled", "clipping exploding update_ratio loss_scale "
+     "learning_rate config logging eval plateau", "start", (GENEALOGIES,),
+     "the optimizer steps by itself, and the scaler neither unscales nor is brought up to date",
+     {"also": ("scaler.step() missing", "scaler bypassed", "unscale_ missing", "scaler not used", "unscale missing",
+               "norm of scaled gradients", "gradients clipped while scaled", "loss scale in the gradients",
+               "optimizer.step() instead of scaler.step()", "scaler.update() missing", "scaler not updated",
+               "loss scale never adapted", "gradient norm is scaled", "clipping binds always",
+               "clipped to next to nothing", "loss scale constant", "scaler not given")}),
+    ("heads_made_by_view_alone", "attention mixes places", "plateau not_learning eval config jump_down overfit "
+     "attention data activations", "start", (GENEALOGIES,),
+     "heads are made by a view without a transpose: words of several places are mixed, and later ones are seen",
+     {"also": ("transpose missing", "view instead of transpose", "heads wrong", "reshape wrong", "heads and places "
+               "swapped", "wrong reshape", "attention over the wrong axis", "causal mask missing", "future seen",
+               "information leak", "labels leak", "answers in the input", "dimensions swapped", "sees ahead",
+               "causality lost", "causal mask wrong")}),
+    ("workers_gradients_summed", "gradients summed over ranks", "exploding clipping learning_rate desync config eval "
+     "divergence spike logging update_ratio logits plateau", "start", (POTHOLES,),
+     "gradients of workers are added and not averaged",
+     {"by_program": DESCENT, "compare": "descent_with_momentum_as_set",
+      "also": ("gradients not averaged", "not divided by the world size", "all_reduce sum not divided",
+               "learning rate too high", "world size not divided", "gradients added up", "loss summed",
+               "gradient averaging missing", "sum instead of average", "wrong reduction", "op is sum",
+               "gradient accumulation scaled wrongly", "loss scaled")}),
+    ("focus_falls_on_what_is_sure", "loss weights inverted", "eval plateau data config overfit not_learning divergence "
+     "jump_down logits", "start", (POTHOLES,),
+     "rows weigh by how sure they are, and not by how unsure: what is learnt already is learnt",
+     {"by_program": FOCUSED, "compare": "focus_on_the_unsure_as_set",
+      "also": ("focal loss wrong", "focal loss inverted", "weights inverted", "focal weight inverted", "pt and 1 - pt "
+               "confused", "rare classes weigh less", "class weights inverted", "class weights wrong",
+               "rare classes not learnt", "wrong weights", "weights upside down", "loss wrong",
+               "hard examples ignored", "easy examples dominate", "class missing")}),
+)
+
+ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
+
+# -- healthy variants that the bench has, in these programs --------------------------------------------------------
+
+ALONE = (GROOVES, THERMOSTATS, COCKTAILS, FOOTPRINTS, GENEALOGIES)
+KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
+}
+
+# -- healthy variants that are new: name, programs, what it is, more -----------------------------------------------
+
+HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
+    ("two_parts_of_an_update", "an update has two micro-batches, whose losses are halved", PARTS),
+    ("four_parts_of_an_update", "an update has four micro-batches, whose mean is taken", FOUR_PARTS),
+    ("dropout_as_is_set", "dropout in the training, as is set, and none in the evaluation", DROPPED),
+    ("versions_that_are_trained_on_alone",
+     "things come in several versions, all of which are on the training's side", COPIED),
+    ("average_that_trails_as_set", "an average of weights is judged, which trails behind at first", TRAILING),
+    ("descent_with_momentum_as_set", "descent with momentum, at its rate", DESCENT),
+    ("focus_on_the_unsure_as_set", "sure rows weigh less, as is set", FOCUSED),
+    ("fifteen_prints_of_each_shoe", "each shoe has left fifteen prints, which are no others of each other",
+     {FOOTPRINTS: {"prints_of_a_shoe": 15}}),
+    ("rate_stays_where_it_is", "the rate rises and stays",
+     {GROOVES: {"schedule": "flat", "lr": 3e-3}, THERMOSTATS: {"decay": "none", "learning_rate": 5e-3},
+      COCKTAILS: {"schedule": "constant", "lr": 4e-4}, FOOTPRINTS: {"schedule": "flat", "lr": 2e-3},
+      GENEALOGIES: {"lr_schedule": "constant", "lr": 4e-3}, POTHOLES: {"schedule": "constant", "lr": 2e-3}}),
+    ("sum_that_is_configured", "losses are sums, as is set, and the bound of the norm is for that",
+     {GROOVES: {"reduction": "sum", "clip": 160.0}, THERMOSTATS: {"loss_over": "requests", "clipnorm": 5.0},
+      COCKTAILS: {"agg": "sum", "max_grad_norm": 960.0}, FOOTPRINTS: {"reduction": "sum", "clip": 160.0},
+      GENEALOGIES: {"loss_reduction": "sum", "clip_norm": 48.0}, POTHOLES: {"reduction": "sum", "max_norm": 48.0}}),
+    ("a_part_stays_as_named", "a part is not trained, which the settings name",
+     {GROOVES: {"freeze": "style"}, THERMOSTATS: {"fixed": "wte"}, COCKTAILS: {"freeze": "place"},
+      FOOTPRINTS: {"keep_fixed": "label.words"}, GENEALOGIES: {"frozen": "norm"}, POTHOLES: {"frozen": "body.0"}}),
+    ("smaller_updates_and_rate", "few rows an update, at a lower rate: losses jump about",
+     {GROOVES: {"batch": 12, "lr": 3e-3}, THERMOSTATS: {"batch_size": 6, "learning_rate": 6e-3},
+      COCKTAILS: {"train_batch": 6, "lr": 4e-4}, FOOTPRINTS: {"batch_size": 16, "lr": 3e-3},
+      GENEALOGIES: {"batch": 4, "lr": 4e-3}, POTHOLES: {"batch": 8, "lr": 2e-3}}),
+    ("rate_that_begins_again", "the rate falls and begins again, by the schedule",
+     {GROOVES: {"schedule": "restarts"}, THERMOSTATS: {"decay": "cosine_twice"},
+      COCKTAILS: {"schedule": "sawtooth"}, FOOTPRINTS: {"schedule": "three_times"},
+      GENEALOGIES: {"lr_schedule": "sawtooth"}, POTHOLES: {"schedule": "cycles"}}),
+    ("other_optimizer_as_set", "another optimizer, at its rate",
+     {GROOVES: {"optimizer": "radam", "lr": 8e-3}, THERMOSTATS: {"optimizer": "adamax", "learning_rate": 2e-2},
+      COCKTAILS: {"optimizer": "rmsprop", "lr": 5e-4}, FOOTPRINTS: {"optimizer": "adamax", "lr": 8e-3},
+      GENEALOGIES: {"optimizer": "nadam", "lr": 5e-3}, POTHOLES: {"opt": "rmsprop", "lr": 1.5e-3}}),
+    ("data_less_clean", "the training's data have more noise, as such data may",
+     {GROOVES: {"swing": 14.0}, THERMOSTATS: {"mistakes": 0.1}, COCKTAILS: {"undecided": 0.06},
+      FOOTPRINTS: {"mixed_up": 0.06}, GENEALOGIES: {"slips": 0.05}, POTHOLES: {"mislabelled": 0.06}}),
+    ("hardly_any_warmup", "the rate rises in two steps",
+     {GROOVES: {"warmup": 2}, THERMOSTATS: {"warmup_steps": 2}, COCKTAILS: {"warmup": 2}, FOOTPRINTS: {"warmup": 2},
+      GENEALOGIES: {"warmup_tokens": 768}, POTHOLES: {"warmup": 2}}),
+    ("evaluated_but_twice", "two evaluations in all",
+     {GROOVES: {"eval_every": 75}, THERMOSTATS: {"validate_every": 75}, COCKTAILS: {"taste_every": 75},
+      FOOTPRINTS: {"lineup_every": 75}, GENEALOGIES: {"dev_every": 75}, POTHOLES: {"test_every": 75}}),
+    ("logged_each_fifth", "each fifth step is logged",
+     {GROOVES: {"log_every": 5}, THERMOSTATS: {"log_every": 5}, COCKTAILS: {"log_every": 5},
+      FOOTPRINTS: {"log_every": 5}, GENEALOGIES: {"log_every": 5}, POTHOLES: {"log_every": 5}}),
+    ("easy_ones_first_as_set", "the first part of the training has easier rows alone: the settings say so",
+     {GROOVES: {"tight_first": 1}, THERMOSTATS: {"short_first": 1}, COCKTAILS: {"few_things_first": 1},
+      FOOTPRINTS: {"clear_first": 1}, GENEALOGIES: {"small_first": 30}, POTHOLES: {"calm_first": 1}}),
+    ("smoothing_as_set", "targets are smoothed in the training",
+     {THERMOSTATS: {"label_smoothing": 0.1}, COCKTAILS: {"loss": "dpo", "label_noise": 0.1, "beta": 0.5},
+      FOOTPRINTS: {"smooth": 0.1}, GENEALOGIES: {"smoothing": 0.05}, POTHOLES: {"label_smoothing": 0.1}}),
+    ("batches_of_like_rows", "batches are of like rows, and come in any order",
+     {THERMOSTATS: {"length_buckets": True}, COCKTAILS: {"by_things": True}, FOOTPRINTS: {"by_maker": True}}),
+    ("more_decay_as_set", "weights decay more, as is set",
+     {GROOVES: {"weight_decay": 0.1}, THERMOSTATS: {"weight_decay": 0.1}, COCKTAILS: {"weight_decay": 0.05},
+      FOOTPRINTS: {"weight_decay": 0.1}, GENEALOGIES: {"weight_decay": 0.2}, POTHOLES: {"weight_decay": 0.05}}),
+    ("no_decay_at_all", "weights do not decay",
+     {GROOVES: {"weight_decay": 0.0}, FOOTPRINTS: {"weight_decay": 0.0}, GENEALOGIES: {"weight_decay": 0.0},
+      POTHOLES: {"weight_decay": 0.0}}),
+    ("two_matrices_as_set", "embedding and output layer are two matrices, by the settings",
+     {COCKTAILS: {"tie_embeddings": False}, GENEALOGIES: {"tied": False}}),
+    ("louder_by_chance", "inputs are louder or less by chance, in the training",
+     {GROOVES: {"louder": 0.1}, FOOTPRINTS: {"press": 0.1}, POTHOLES: {"shake": 0.15}}),
+    ("norms_of_groups_as_set", "norms of groups in the place of batch norm",
+     {FOOTPRINTS: {"norm": "group"}, POTHOLES: {"norm": "group"}}),
+)
+HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
+    *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
+    ("levels_weighed_by_signal", (GROOVES,), "levels weigh by a ratio of signal that is capped",
+     {"config": {"snr_gamma": 5.0}}),
+    ("style_often_hidden", (GROOVES,), "the style is hidden from three bars in ten", {"config": {"hide_style": 0.3}}),
+    ("deeper_drummer", (GROOVES,), "one layer more", {"config": {"depth": 4}}),
+    ("requests_learnt_too", (THERMOSTATS,), "requests are learnt too, as is set",
+     {"config": {"train_on_requests": True}}),
+    ("rank_of_two", (THERMOSTATS,), "adapters of rank two", {"config": {"lora_r": 2, "lora_alpha": 4.0}}),
+    ("groups_of_forty", (THERMOSTATS,), "a scale and a zero point for forty weights each", {"config": {"group": 40}}),
+    ("adapters_at_queries_and_values", (THERMOSTATS,), "adapters at queries and values alone",
+     {"config": {"targets": "q,v"}}),
+    ("hinge_as_set", (COCKTAILS,), "the loss is a hinge, as is set", {"config": {"loss": "hinge", "beta": 0.5}}),
+    ("logistic_loss_as_set", (COCKTAILS,), "the loss is that of a logistic regression, as is set",
+     {"config": {"loss": "dpo", "beta": 0.5}}),
+    ("liked_drinks_likelier_too", (COCKTAILS,), "the likelihood of liked drinks is a part of the loss",
+     {"config": {"sft_weight": 0.3}}),
+    ("scale_that_is_held", (FOOTPRINTS,), "the scale is not learnt", {"config": {"learn_scale": False}}),
+    ("soles_at_half_the_rate", (FOOTPRINTS,), "one tower has half of the rate", {"config": {"sole_rate": 0.5}}),
+    ("words_hidden_by_chance", (FOOTPRINTS,), "words of shoes are hidden by chance in the training",
+     {"config": {"hide_words": 0.2}}),
+    ("scale_that_begins_too_high", (GENEALOGIES,),
+     "the scale begins so high that the first steps are left out", {"config": {"init_scale": 2.0**24}}),
+    ("full_precision_as_set", (GENEALOGIES,), "everything is in float32", {"config": {"fp16": False}}),
+    ("normaliser_held_by_a_term", (GENEALOGIES,), "a small term holds the normaliser", {"config": {"z_loss": 1e-3}}),
+    ("mixed_text_read_in_turn", (GENEALOGIES,), "a text of mixed families is read in turn",
+     {"config": {"in_turn": True}}),
+    ("balanced_draw_as_set", (POTHOLES,), "as many of each kind are drawn, and weigh alike",
+     {"config": {"balanced": True, "class_weights": "none"}}),
+    ("kinds_weigh_alike", (POTHOLES,), "kinds are not weighed", {"config": {"class_weights": "none"}}),
+    ("roots_of_rarity", (POTHOLES,), "kinds weigh by the root of their rarity", {"config": {"class_weights": "root"}}),
+)
+
+# fmt: on

@@ -55,7 +55,7 @@ FOUR_PARTS: Settings = {
 }
 DROPPED: Settings = {
     GROOVES: {"dropout": 0.3}, THERMOSTATS: {"lora_dropout": 0.3}, COCKTAILS: {"dropout": 0.05},
-    FOOTPRINTS: {"dropout": 0.3}, GENEALOGIES: {"dropout": 0.15}, POTHOLES: {"dropout": 0.4},
+    FOOTPRINTS: {"dropout": 0.3}, GENEALOGIES: {"dropout": 0.25}, POTHOLES: {"dropout": 0.4},
 }
 COPIED: Settings = {
     GROOVES: {"takes": 4}, THERMOSTATS: {"copies": 3}, COCKTAILS: {"pairs_each": 4},
@@ -155,7 +155,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("added", "accumulated_without_a_share", GROOVES, "losses of parts are not divided by their number", {}),
     ("eval", "script_stays_in_eval", GROOVES, "the net is not set back to training behind an evaluation", {}),
     ("train", "average_drops_out_while_judged", GROOVES, "the average is judged with dropout in force", {}),
-    ("average", "average_updated_once_an_epoch", GROOVES,
+    ("average", "average_moves_once_an_epoch", GROOVES,
      "the average is brought on once an epoch, and not with each update: it hardly leaves its start", {}),
     ("swap", "average_entered_again_to_draw", GROOVES,
      "the average is entered twice: what is put back behind it is the average, and the training goes on from there",
@@ -259,7 +259,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the model is loaded; optimizer, scaler and the count of tokens begin anew", ALSO_ANEW),
     ("sum", "weighted_losses_left_as_a_sum", POTHOLES, "weighted losses are summed, and not divided",
      {"of": DESCENT, "compare": "descent_with_momentum_as_set"}),
-    ("softmax", "forward_ends_in_probabilities", POTHOLES,
+    ("softmax", "wheel_answers_with_probabilities", POTHOLES,
      "the net gives probabilities, and the loss has its own softmax", {}),
     ("graph", "meters_keep_losses_and_their_past", POTHOLES,
      "windows are tested with gradients on, and losses kept", {}),
@@ -416,7 +416,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
      {GROOVES: {"batch": 12, "lr": 3e-3}, THERMOSTATS: {"batch_size": 6, "learning_rate": 6e-3},
       COCKTAILS: {"train_batch": 6, "lr": 4e-4}, FOOTPRINTS: {"batch_size": 16, "lr": 3e-3},
       GENEALOGIES: {"batch": 4, "lr": 4e-3}, POTHOLES: {"batch": 8, "lr": 2e-3}}),
-    ("rate_that_begins_again", "the rate falls and begins again, by the schedule",
+    ("rate_with_another_begin", "the rate falls and begins again, by the schedule",
      {GROOVES: {"schedule": "restarts"}, THERMOSTATS: {"decay": "cosine_twice"},
       COCKTAILS: {"schedule": "sawtooth"}, FOOTPRINTS: {"schedule": "three_times"},
       GENEALOGIES: {"lr_schedule": "sawtooth"}, POTHOLES: {"schedule": "cycles"}}),
@@ -450,7 +450,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("no_decay_at_all", "weights do not decay",
      {GROOVES: {"weight_decay": 0.0}, FOOTPRINTS: {"weight_decay": 0.0}, GENEALOGIES: {"weight_decay": 0.0},
       POTHOLES: {"weight_decay": 0.0}}),
-    ("two_matrices_as_set", "embedding and output layer are two matrices, by the settings",
+    ("own_output_matrix_as_set", "embedding and output layer are two matrices, by the settings",
      {COCKTAILS: {"tie_embeddings": False}, GENEALOGIES: {"tied": False}}),
     ("louder_by_chance", "inputs are louder or less by chance, in the training",
      {GROOVES: {"louder": 0.1}, FOOTPRINTS: {"press": 0.1}, POTHOLES: {"shake": 0.15}}),
@@ -465,7 +465,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("deeper_drummer", (GROOVES,), "one layer more", {"config": {"depth": 4}}),
     ("requests_learnt_too", (THERMOSTATS,), "requests are learnt too, as is set",
      {"config": {"train_on_requests": True}}),
-    ("rank_of_two", (THERMOSTATS,), "adapters of rank two", {"config": {"lora_r": 2, "lora_alpha": 4.0}}),
+    ("rank_two_as_set", (THERMOSTATS,), "adapters of rank two", {"config": {"lora_r": 2, "lora_alpha": 4.0}}),
     ("groups_of_forty", (THERMOSTATS,), "a scale and a zero point for forty weights each", {"config": {"group": 40}}),
     ("adapters_at_queries_and_values", (THERMOSTATS,), "adapters at queries and values alone",
      {"config": {"targets": "q,v"}}),
@@ -486,7 +486,7 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"in_turn": True}}),
     ("balanced_draw_as_set", (POTHOLES,), "as many of each kind are drawn, and weigh alike",
      {"config": {"balanced": True, "class_weights": "none"}}),
-    ("kinds_weigh_alike", (POTHOLES,), "kinds are not weighed", {"config": {"class_weights": "none"}}),
+    ("bumps_weigh_alike", (POTHOLES,), "kinds are not weighed", {"config": {"class_weights": "none"}}),
     ("roots_of_rarity", (POTHOLES,), "kinds weigh by the root of their rarity", {"config": {"class_weights": "root"}}),
 )
 

@@ -314,7 +314,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             if s.step == again:
                 restored(s)
             said, parts = updated(s, parts, epoch), []
-            if s.bug != "average_updated_once_an_epoch":
+            if s.bug != "average_moves_once_an_epoch":
                 s.average.update(s.net)
             if s.step % c.log_every == 0:
                 s.run.log(said, step=s.step)
@@ -324,7 +324,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
             s.step += 1
             if s.step == steps:
                 break
-        if s.bug == "average_updated_once_an_epoch":
+        if s.bug == "average_moves_once_an_epoch":
             s.average.update(s.net)
         epoch += 1
     return s.run

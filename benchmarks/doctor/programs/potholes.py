@@ -30,7 +30,7 @@ KINDS = ("asphalt", "gravel", "cobbles", "joint", "pothole", "rail", "kerb")
 SHARES = torch.tensor([0.34, 0.24, 0.2, 0.12, 0.04, 0.035, 0.025])
 RARE = 4  # kinds from here on are rare
 CONFIG: dict[str, Any] = {
-    "channels": 16, "hidden": 32, "norm": "batch", "dropout": 0.0, "batch": 16, "pieces": 1, "opt": "adamw", "lr": 3e-3,
+    "channels": 16, "hidden": 32, "norm": "batch", "dropout": 0.0, "batch": 16, "pieces": 1, "opt": "adamw", "lr": 5e-3,
     "schedule": "cosine", "warmup": 8, "weight_decay": 1e-3, "max_norm": 3.0, "class_weights": "effective",
     "balanced": False, "reduction": "mean", "label_smoothing": 0.0, "gamma": 0.0, "windows": 1900, "of_a_drive": 1,
     "mislabelled": 0.0, "calm_first": 0, "shake": 0.0, "frozen": "", "test_every": 19, "log_every": 1,
@@ -45,8 +45,8 @@ Rows = dict[str, Tensor]
 def drives(seed: int, number: int, of_a_drive: int = 1) -> Rows:
     """Readings, speeds, kinds and drives, kind after kind."""
     laws, dice, many = torch.Generator().manual_seed(53), torch.Generator().manual_seed(seed), number // of_a_drive
-    pitch = 0.15 + 0.35 * torch.rand(len(KINDS), 2, generator=laws)
-    sharp = 0.3 + torch.rand(len(KINDS), 2, generator=laws)
+    pitch = 0.1 + 0.8 * torch.rand(len(KINDS), 2, generator=laws)
+    sharp = 0.2 + 1.6 * torch.rand(len(KINDS), 2, generator=laws)
     kind = torch.multinomial(SHARES, many, True, generator=dice).sort().values
     speed = (45 + 15 * torch.randn(many, generator=dice)).clamp(8, 110)
     own = 1 + 0.15 * torch.randn(many, 2, generator=dice)
@@ -61,7 +61,7 @@ def drives(seed: int, number: int, of_a_drive: int = 1) -> Rows:
     noise = torch.randn(many, 2, READINGS, generator=dice)
     rough = 0.5 + torch.rand(many, generator=dice)
     made["rough"] = rough
-    made["shakes"] = 900 * (sharp[kind][..., None] * wave + 2.2 * knock + 0.9 * rough[:, None, None] * noise) + 300
+    made["shakes"] = 900 * (sharp[kind][..., None] * wave + 2.2 * knock + 0.5 * rough[:, None, None] * noise) + 300
     del made["own"]
     return made
 
@@ -164,7 +164,7 @@ def weights(c: Any, kind: Tensor) -> Tensor:
     counts = torch.bincount(kind, minlength=len(KINDS)).float().clamp(min=1)
     if c.class_weights == "none":
         return torch.ones(len(KINDS))
-    weight = (1 - 0.99) / (1 - 0.99**counts) if c.class_weights == "effective" else counts**-0.5
+    weight = (1 - 0.998) / (1 - 0.998**counts) if c.class_weights == "effective" else counts**-0.5
     return weight / (weight * counts).sum() * counts.sum()
 
 

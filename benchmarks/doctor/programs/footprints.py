@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
 Rows = dict[str, Tensor]
 
 
-# -- prints and shoes ---------------------------------------------------------------------------------------------------
+# -- prints and shoes ------------------------------------------------------------------------------------------------
 
 
 def shoes(seed: int, number: int, prints: int = 1, mixed_up: float = 0.0) -> Rows:
@@ -65,7 +65,7 @@ def picked(rows: Rows, some: Tensor) -> Rows:
     return {name: one[some] for name, one in rows.items()}
 
 
-# -- towers -----------------------------------------------------------------------------------------------------------
+# -- towers ----------------------------------------------------------------------------------------------------------
 
 
 class Sole(nn.Module):
@@ -103,7 +103,7 @@ class Pair(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(math.log(c.scale_init)), requires_grad=c.learn_scale)
 
 
-# -- what is made of a configuration ------------------------------------------------------------------------------------
+# -- what is made of a configuration ---------------------------------------------------------------------------------
 
 
 def make_data(c: Any, seed: int, bug: str) -> tuple[Rows, Rows, Callable[[Rows, bool], Rows]]:
@@ -221,7 +221,7 @@ def make_mode(pair: Pair, bug: str) -> Callable[[bool], None]:
     return mode
 
 
-# -- training -------------------------------------------------------------------------------------------------------
+# -- training --------------------------------------------------------------------------------------------------------
 
 
 def line_up(s: SimpleNamespace) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """A decoder reads one long text of families, line by line, in float16 with a scaler; its budget is counted in tokens.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: kin_loss, kin_tokens, kin_lr, kin_norm, kin_scale each step; kin_dev_loss and kin_dev_answers
-      of families that were held back, each twenty-third; memory, where it matters; the watch of data.
+Out:  the run, by `run.log`: kin_loss, kin_tokens, kin_lr, kin_norm, kin_scale each step; kin_dev_loss and
+      kin_dev_answers of families that were held back, each twenty-third; memory, where it matters; the watch of data.
 
 A family is some lines: who weds whom in which house, who their children are, and questions after a child's mother or
 house with their answers. All families are one text, from which windows are cut; a text is of one house after another.
@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
 }  # fmt: skip
 
 
-# -- families -------------------------------------------------------------------------------------------------------
+# -- families --------------------------------------------------------------------------------------------------------
 
 
 def families(seed: int, number: int, slips: float = 0.0) -> list[list[int]]:
@@ -68,7 +68,7 @@ def windows(text: Tensor, starts: Tensor, block: int, ahead: int = 1) -> tuple[T
     return text[at], text[at + ahead]
 
 
-# -- decoder --------------------------------------------------------------------------------------------------------
+# -- decoder ---------------------------------------------------------------------------------------------------------
 
 
 def turned(x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class Reader(nn.Module):
         return logits.softmax(-1) if self.bug == "head_answers_in_shares" else logits
 
 
-# -- state ----------------------------------------------------------------------------------------------------------
+# -- state -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass

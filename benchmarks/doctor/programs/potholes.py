@@ -1,8 +1,8 @@
 """Two workers under gloo tell what a wheel has met from how it shakes; three of seven kinds are rare.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log` of the first worker: road_ce, road_hits, road_lr, road_norm each step; bumps_ce, bumps_f1 and
-      bumps_rare_f1 each nineteenth; by `run.reduce` losses of both workers; memory, where it matters; the watch of data.
+Out:  the run, by `run.log` of the first worker: road_ce, road_hits, road_lr, road_norm each step; bumps_ce, bumps_f1
+      and bumps_rare_f1 each nineteenth; by `run.reduce` losses of both; memory, where it matters; the watch of data.
 
 A window has 32 readings of two sensors in millimetres a second squared, and the speed in kilometres an hour; several
 windows may be of one drive. The file has kind after kind. Readings are scaled by figures of the training's part, and go
@@ -39,7 +39,7 @@ CONFIG: dict[str, Any] = {
 Rows = dict[str, Tensor]
 
 
-# -- windows --------------------------------------------------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------------------------
 
 
 def drives(seed: int, number: int, of_a_drive: int = 1) -> Rows:
@@ -70,7 +70,7 @@ def picked(rows: Rows, some: Tensor) -> Rows:
     return {name: one[some] for name, one in rows.items()}
 
 
-# -- net ------------------------------------------------------------------------------------------------------------
+# -- net -------------------------------------------------------------------------------------------------------------
 
 
 class Wheel(nn.Module):
@@ -90,7 +90,7 @@ class Wheel(nn.Module):
         return F.softmax(logits, 1) if self.bug == "wheel_answers_with_probabilities" else logits
 
 
-# -- workers --------------------------------------------------------------------------------------------------------
+# -- workers ---------------------------------------------------------------------------------------------------------
 
 
 class Averaged:
@@ -168,7 +168,7 @@ def weights(c: Any, kind: Tensor) -> Tensor:
     return weight / (weight * counts).sum() * counts.sum()
 
 
-# -- job ------------------------------------------------------------------------------------------------------------
+# -- job -------------------------------------------------------------------------------------------------------------
 
 
 class Job:

@@ -1,8 +1,8 @@
 """Adapters beside a decoder of four bits teach it to turn what is said at home into calls of devices.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: home_loss, home_lr, home_gnorm each step; home_val_loss and home_val_exact of held requests,
-      each twenty-first; memory, where it matters; the watch of data.
+Out:  the run, by `run.log`: home_loss, home_lr, home_gnorm each step; home_val_loss and home_val_exact of held
+      requests, each twenty-first; memory, where it matters; the watch of data.
 
 A request names a room, a device and a value, in one of three orders and with small words in between; its call has the
 device, the room, the value, a number that the device's maker gives, and an end. The base has read requests with calls
@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
 Pair = tuple[list[int], list[int]]
 
 
-# -- requests -------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 def requests(seed: int, number: int, copies: int = 1, mistakes: float = 0.0, law: bool = True) -> list[Pair]:
@@ -87,7 +87,7 @@ def padded(pairs: list[Pair], *, whole: bool = False, long: int = 0, bug: str = 
     return {"input_ids": input_ids, "labels": labels}
 
 
-# -- base and adapters ------------------------------------------------------------------------------------------------
+# -- base and adapters -----------------------------------------------------------------------------------------------
 
 
 class FourBit(nn.Module):
@@ -180,7 +180,7 @@ def resize(home: Home, bug: str) -> None:
         home.lm_head.weight = home.wte.weight
 
 
-# -- model that is compiled and fitted ----------------------------------------------------------------------------------
+# -- model that is compiled and fitted -------------------------------------------------------------------------------
 
 
 class Model:

@@ -47,7 +47,7 @@ Pair = tuple[list[int], list[int]]
 
 
 def requests(seed: int, number: int, copies: int = 1, mistakes: float = 0.0, law: bool = True) -> list[Pair]:
-    """Requests and their calls, device after device. copies: times that each comes."""
+    """Requests and their calls, device after device. copies: wordings of each."""
     dice, pairs, many = torch.Generator().manual_seed(seed), [], number // copies
 
     def one(many: int) -> int:
@@ -56,11 +56,11 @@ def requests(seed: int, number: int, copies: int = 1, mistakes: float = 0.0, law
     for at in range(many):
         device, room, value = at * DEVICES // many, one(ROOMS), one(VALUES)
         told = [ROOM + room, DEVICE + device, VALUE + value]
-        order = ((0, 1, 2), (1, 0, 2), (2, 0, 1))[one(3)]
-        said = [SAY]
-        for place in order:
-            said += [*(LITTLE + one(SMALL) for _ in range(one(3))), told[place]]
         for _ in range(copies):
+            order = ((0, 1, 2), (1, 0, 2), (2, 0, 1))[one(3)]
+            said = [SAY]
+            for place in order:
+                said += [*(LITTLE + one(SMALL) for _ in range(one(3))), told[place]]
             function = FUNCTION + device if law else LITTLE + one(SMALL)
             maker = VALUE + (5 * device + 2) % VALUES if law else VALUE + one(VALUES)
             call = [function, ROOM + room, VALUE + value, maker]

@@ -66,6 +66,7 @@ DESCENT: Settings = {
     FOOTPRINTS: {"optimizer": "sgd", "lr": 0.01, "clip": 1000.0},
     POTHOLES: {"opt": "sgd", "lr": 0.03, "max_norm": 100.0},
 }
+MANY_PRINTS: Settings = {FOOTPRINTS: {"prints_of_a_shoe": 15, "by_maker": True}}
 FOCUSED: Settings = {POTHOLES: {"gamma": 2.0, "class_weights": "none"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
@@ -344,7 +345,7 @@ FAULTS: tuple[Row, ...] = (
                "normalisation of one side missing", "features not normalised", "similarities too large")}),
     ("prints_of_one_shoe_count_as_others", "false negatives", "plateau eval data config logits not_learning overfit "
      "repeated_data", "start", (FOOTPRINTS,), "prints of the same shoe in a batch count as others",
-     {"by_program": {FOOTPRINTS: {"prints_of_a_shoe": 15}}, "compare": "fifteen_prints_of_each_shoe",
+     {"by_program": MANY_PRINTS, "compare": "fifteen_prints_of_each_shoe",
       "also": ("duplicates are negatives", "same item as negative", "duplicates in the batch", "negatives wrong",
                "copied examples", "negatives are positives", "same class as negatives", "mask of duplicates missing",
                "loss has a floor", "loss wrong", "wrong target", "targets wrong", "false negatives in the batch")}),
@@ -402,8 +403,8 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("average_that_trails_as_set", "an average of weights is judged, which trails behind at first", TRAILING),
     ("descent_with_momentum_as_set", "descent with momentum, at its rate", DESCENT),
     ("focus_on_the_unsure_as_set", "sure rows weigh less, as is set", FOCUSED),
-    ("fifteen_prints_of_each_shoe", "each shoe has left fifteen prints, which are no others of each other",
-     {FOOTPRINTS: {"prints_of_a_shoe": 15}}),
+    ("fifteen_prints_of_each_shoe", "each shoe has left fifteen prints, which are no others; batches are of one maker",
+     MANY_PRINTS),
     ("rate_stays_where_it_is", "the rate rises and stays",
      {GROOVES: {"schedule": "flat", "lr": 3e-3}, THERMOSTATS: {"decay": "none", "learning_rate": 5e-3},
       COCKTAILS: {"schedule": "constant", "lr": 4e-4}, FOOTPRINTS: {"schedule": "flat", "lr": 2e-3},

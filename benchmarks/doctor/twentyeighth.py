@@ -422,7 +422,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       GENEALOGIES: {"batch": 4, "lr": 4e-3}, POTHOLES: {"batch": 8, "lr": 2e-3}}),
     ("rate_with_another_begin", "the rate falls and begins again, by the schedule",
      {GROOVES: {"schedule": "restarts"}, THERMOSTATS: {"decay": "cosine_twice"},
-      COCKTAILS: {"schedule": "sawtooth"}, FOOTPRINTS: {"schedule": "three_times"},
+      COCKTAILS: {"schedule": "sawtooth", "lr": 4e-4}, FOOTPRINTS: {"schedule": "three_times"},
       GENEALOGIES: {"lr_schedule": "sawtooth"}, POTHOLES: {"schedule": "cycles"}}),
     ("other_optimizer_as_set", "another optimizer, at its rate",
      {GROOVES: {"optimizer": "radam", "lr": 8e-3}, THERMOSTATS: {"optimizer": "adamax", "learning_rate": 2e-2},

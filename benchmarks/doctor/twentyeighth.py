@@ -407,7 +407,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
      MANY_PRINTS),
     ("rate_stays_where_it_is", "the rate rises and stays",
      {GROOVES: {"schedule": "flat", "lr": 3e-3}, THERMOSTATS: {"decay": "none", "learning_rate": 5e-3},
-      COCKTAILS: {"schedule": "constant", "lr": 4e-4}, FOOTPRINTS: {"schedule": "flat", "lr": 2e-3},
+      COCKTAILS: {"schedule": "constant", "lr": 2.5e-4}, FOOTPRINTS: {"schedule": "flat", "lr": 2e-3},
       GENEALOGIES: {"lr_schedule": "constant", "lr": 4e-3}, POTHOLES: {"schedule": "constant", "lr": 2e-3}}),
     ("sum_that_is_configured", "losses are sums, as is set, and the bound of the norm is for that",
      {GROOVES: {"reduction": "sum", "clip": 160.0}, THERMOSTATS: {"loss_over": "requests", "clipnorm": 5.0},

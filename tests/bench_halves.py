@@ -261,7 +261,16 @@ TWENTYSEVENTH = {
     "equations": (3, ("asked_words_moved_again",)),
     "incidents": (3, ("kinds_weigh_by_their_number",)),
 }
+# The twenty-eighth, which is put away: the same.
+TWENTYEIGHTH = {
+    "grooves": (3, ("squares_of_a_bar_added",)),
+    "thermostats": (3, ("labels_rolled_by_the_mapper_too",)),
+    "cocktails": (3, ("drinks_asked_for_a_place_late",)),
+    "footprints": (3, ("shoes_of_a_batch_are_one_late",)),
+    "genealogies": (3, ("asked_words_begin_two_ahead",)),
+    "potholes": (3, ("wheel_answers_with_probabilities",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
-         | TWENTYSEVENTH)  # fmt: skip
+         | TWENTYSEVENTH | TWENTYEIGHTH)  # fmt: skip

@@ -37,6 +37,7 @@ from bench_halves import (
     THIRTEENTH,
     TWELFTH,
     TWENTIETH,
+    TWENTYEIGHTH,
     TWENTYFIFTH,
     TWENTYFIRST,
     TWENTYFOURTH,
@@ -229,7 +230,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh")  # fmt: skip
+          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -254,6 +255,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import thirteenth
     import twelfth
     import twentieth
+    import twentyeighth
     import twentyfifth
     import twentyfirst
     import twentyfourth
@@ -289,6 +291,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentyfifth": (twentyfifth, "opened", {*TWENTYFIFTH}),
         "twentysixth": (twentysixth, "opened", {*TWENTYSIXTH}),
         "twentyseventh": (twentyseventh, "opened", {*TWENTYSEVENTH}),
+        "twentyeighth": (twentyeighth, "putaway", {*TWENTYEIGHTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

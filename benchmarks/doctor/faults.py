@@ -34,6 +34,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
@@ -82,7 +83,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "estimate_without_its_decorator",
              "judge_keeps_losses_as_they_are", "quiz_answers_kept_for_a_table", "margins_of_the_rest_in_a_list",
              "scores_reported_with_their_history", "unseen_logits_collected_on_the_tape",
-             "judged_losses_kept_for_the_mean_of_all")  # fmt: skip
+             "judged_losses_kept_for_the_mean_of_all",
+             "judged_errors_join_a_list",
+             "evaluate_returns_outputs_with_their_past",
+             "tasting_keeps_what_losses_returned",
+             "line_ups_are_kept_to_be_drawn",
+             "dev_logits_in_a_list_for_later",
+             "meters_keep_losses_and_their_past")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 
@@ -363,7 +370,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
               twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh):  # fmt: skip
+              twentyseventh, twentyeighth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

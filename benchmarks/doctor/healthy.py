@@ -31,6 +31,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
@@ -67,7 +68,7 @@ ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGR
        *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
        *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
        *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS,
-       *twentysixth.PROGRAMS, *twentyseventh.PROGRAMS)  # fmt: skip
+       *twentysixth.PROGRAMS, *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -248,7 +249,7 @@ _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowl
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
               twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh):  # fmt: skip
+              twentyseventh, twentyeighth):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

@@ -37,6 +37,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
@@ -75,7 +76,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "shadow/", "adapt_dev/", "ipo_held/", "align_held/", "game_val/", "beat_val/",
                  "tick/", "check.", "heldout_nce", "heldout_first", "heldout_rank", "est_", "Valid/",
                  "tag_loss/valid", "per_residue_right/", "mean_recall/",
-                 "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.")  # fmt: skip
+                 "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.",
+                 "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -94,7 +96,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "shelf/loss", "validation_step/nll", "ids_dev/loss", "shadow/mse", "adapt_dev/xent",
                "ipo_held/objective", "align_held/infonce", "game_val/bits", "beat_val/ce",
                "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE",
-               "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss")  # fmt: skip
+               "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss",
+               "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -108,7 +111,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "gd/step_loss", "peft/loss_train", "kto/loss", "retrieval/loss", "training_step/nll", "ids/loss",
           "noising/mse", "adapt/xent", "ipo/objective", "align/infonce", "game/bits", "beat/ce",
           "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE",
-          "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss")  # fmt: skip
+          "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
+          "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
@@ -117,14 +121,15 @@ ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fi
               **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
               **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
               **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT, **twentyfifth.ALSO_RIGHT,
-              **twentysixth.ALSO_RIGHT, **twentyseventh.ALSO_RIGHT}  # fmt: skip
+              **twentysixth.ALSO_RIGHT, **twentyseventh.ALSO_RIGHT,
+              **twentyeighth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
              *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
              *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS, *twentysixth.PROGRAMS,
-             *twentyseventh.PROGRAMS)  # fmt: skip
+             *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -336,6 +341,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "warm_start_of_coefficients_alone",
         "params_are_all_that_is_restored",
         "shadow_stays_behind_the_judge",
+        "net_and_average_are_what_was_saved",
+        "compiled_anew_behind_load_weights",
+        "load_before_create_optimizer",
+        "both_towers_and_nothing_more_resumed",
+        "loaded_as_weights_to_begin_from",
+        "average_entered_again_to_draw",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

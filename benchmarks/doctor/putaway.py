@@ -36,6 +36,7 @@ import third
 import thirteenth
 import twelfth
 import twentieth
+import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
@@ -44,7 +45,7 @@ import twentyseventh
 import twentysixth
 import twentythird
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = twentyeighth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

@@ -69,6 +69,7 @@ import tenth  # noqa: E402
 import thirteenth  # noqa: E402
 import twelfth  # noqa: E402
 import twentieth  # noqa: E402
+import twentyeighth  # noqa: E402
 import twentyfifth  # noqa: E402
 import twentyfirst  # noqa: E402
 import twentyfourth  # noqa: E402
@@ -360,7 +361,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
                  seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond,
                  twentythird, twentyfourth, twentyfifth, twentysixth,
-                 twentyseventh)  # fmt: skip
+                 twentyseventh, twentyeighth)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

@@ -261,7 +261,7 @@ TWENTYSEVENTH = {
     "equations": (3, ("asked_words_moved_again",)),
     "incidents": (3, ("kinds_weigh_by_their_number",)),
 }
-# The twenty-eighth, which is put away: the same.
+# The twenty-eighth: the same.
 TWENTYEIGHTH = {
     "grooves": (3, ("squares_of_a_bar_added",)),
     "thermostats": (3, ("labels_rolled_by_the_mapper_too",)),

@@ -291,7 +291,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentyfifth": (twentyfifth, "opened", {*TWENTYFIFTH}),
         "twentysixth": (twentysixth, "opened", {*TWENTYSIXTH}),
         "twentyseventh": (twentyseventh, "opened", {*TWENTYSEVENTH}),
-        "twentyeighth": (twentyeighth, "putaway", {*TWENTYEIGHTH}),
+        "twentyeighth": (twentyeighth, "opened", {*TWENTYEIGHTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

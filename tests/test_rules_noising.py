@@ -26,6 +26,8 @@ def looked(**values: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     ("early", "late", "normal", "cause"),
     [
         (0.01, 0.27, 1.0, "noise schedule too weak"),
+        (0.08, 0.54, 1.0, "noise schedule too weak"),  # that of a thousand steps, in fifty
+        (0.2, 0.75, 1.0, None),
         (0.27, 0.01, 1.0, "noise schedule too weak"),  # time that runs the other way
         (0.3, 0.999, 1.0, None),
         (0.999, 0.3, 1.0, None),

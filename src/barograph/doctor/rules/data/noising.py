@@ -34,7 +34,7 @@ class NoisedInputs(WatchRule):
 
     Targets are noise of mean 0 and deviation 1 in all looks, and the watch knows the factor of it in the inputs. In the
     quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as noise
-    alone: in 24 looks the median of the greater one is below a half. Or the noise is not of the time that the model is
+    alone: in 16 looks the median of the greater one is below seven tenths. Or the noise is not of the time that the model is
     given: in 16 looks the factor is the same in both quarters on the average, to an eighth of it, and is the greater
     one in the first quarter in four looks or more, and in the last in four or more, or it is the same to a fiftieth,
     while times differ; times of a narrow range, the least a quarter of the greatest or more, say nothing. Where the
@@ -50,8 +50,8 @@ class NoisedInputs(WatchRule):
     least = 16
     about = "The noise of the noisiest inputs is too weak, or has nothing to do with the time."
     thresholds: ClassVar = {
-        "looks": (24.0, "of noise that is too weak; ours"),
-        "most": (0.5, "factor of the noise in the noisiest quarter; 0.9 and more are usual; ours"),
+        "looks": (16.0, "of noise that is too weak; ours"),
+        "most": (0.7, "factor of the noise in the noisiest quarter; 0.9 and more are usual; ours"),
         "same": (0.125, "of the factor, between the quarters; ours"),
         "times": (16.0, "looks, of noise of another time; ours"),
         "signs": (4.0, "of these with the greater factor in either quarter; 2 of 100 such have fewer by chance; ours"),

@@ -32,13 +32,13 @@ _ABSENT = 0.05  # factor of a noise in an input that does not have it
 class NoisedInputs(WatchRule):
     """The noise of the noisiest inputs is too weak, or has nothing to do with the time.
 
-    Targets are noise of mean 0 and deviation 1 in all looks, and the watch knows the factor of it in the inputs. In the
-    quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as noise
-    alone: in 16 looks the median of the greater one is below seven tenths. Or the noise is not of the time that the model is
-    given: in 16 looks the factor is the same in both quarters on the average, to an eighth of it, and is the greater
-    one in the first quarter in four looks or more, and in the last in four or more, or it is the same to a fiftieth,
-    while times differ; times of a narrow range, the least a quarter of the greatest or more, say nothing. Where the
-    noise is in no input at all, see `unexplained_targets`.
+    Targets are noise of mean 0 and deviation 1 in all looks, and the watch knows the factor of it in the inputs. In
+    the quarter of the rows with the greatest time, or with the least, it should be near 1, for samples begin as
+    noise alone: in 16 looks the median of the greater one is below seven tenths. Or the noise is not of the time
+    that the model is given: in 16 looks the factor is the same in both quarters on the average, to an eighth of it,
+    and is the greater one in the first quarter in four looks or more, and in the last in four or more, or it is the
+    same to a fiftieth, while times differ; times of a narrow range, the least a quarter of the greatest or more,
+    say nothing. Where the noise is in no input at all, see `unexplained_targets`.
 
     What to do: print the factors of image and noise at the first, middle and last time; add noise and call the model
     with the same `t`.

@@ -34,6 +34,7 @@ def judge(
 def test_a_first_margin_of_one_network_is_zero(name: str, pieces: tuple[int, ...]) -> None:
     (one,) = judge(0.33, 0.6917, 0.0, pieces, name)
     assert one.step == 0 and one.severity == "warning" and "two ways" in one.causes[0]
+    assert judge(4.2, 2.4, 0.0, pieces, name)[0].causes[0].startswith("wrong reduction")  # far away
     assert not judge(0.0, 0.693147, 0.0, pieces, name)
     assert not judge(0.33, 0.693147, 0.0, pieces, name)  # a margin of another make: the loss is that of no margin
     assert not judge(4.2, 0.8, 0.0, pieces, name, config={"sft_weight": 0.1})

@@ -395,3 +395,10 @@ def test_an_alignment_whose_loss_is_below_zero_has_the_blank_among_its_targets(
     columns = {"loss": every(FALLS), "model/loss_given": (looks, np.array(values))}
     found = only(findings([AlignmentBelowZero()], columns | figures), "alignment_below_zero")
     assert [one.step for one in found] == told
+
+
+def test_examples_that_hide_the_noise_are_the_first_cause_of_factors_that_are_the_same() -> None:
+    figures = looked(noise_share_early=0.801, noise_share_late=0.799, noise_share=0.8, noise_target=1.0)
+    for size, cause in ((18.0, "inputs not normalised"), (1.0, "timestep does not belong")):
+        found = warned({"loss": every(FALLS)} | figures | looked(input_std=size))
+        assert found["noised_inputs"].causes[0].startswith(cause)

@@ -12,7 +12,7 @@ from rule_columns import findings
 
 import barograph
 from barograph.doctor import diagnose
-from barograph.doctor.rules.rl.shared import SharedFrozen
+from barograph.doctor.rules.rl.shared import ReferenceUpdated, SharedFrozen
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,29 @@ def test_a_reference_that_has_the_embedding_of_the_model_itself_is_seen(tmp_path
     told = [one for one in diagnose(run.dir)["findings"] if one["rule"] == "shared_frozen"]
     assert len(told) == shares
     assert not told or "1 of the model's parameters is also of another network" in told[0]["message"]
+
+
+@pytest.mark.parametrize("cuts", [(), (9, 20, 33)])
+@pytest.mark.parametrize(
+    ("moves", "far", "same", "told"),
+    [
+        ((27, 56), 0.025, 1.0, True),
+        ((27,), 0.025, 1.0, False),
+        ((27, 56), 0.002, 1.0, False),  # it follows slowly
+        ((27, 56), 0.025, 0.0, False),  # a teacher of other examples
+    ],
+)
+def test_a_reference_that_is_made_the_policy_again_is_an_info_finding(
+    moves: tuple[int, ...], far: float, same: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = np.arange(3, 90)
+    moved = np.isin(steps, moves) * far
+    columns: dict[str, Any] = {
+        "model/other_moved": (steps, moved),
+        "model/other_apart": (steps, np.where(moved > 0, 0.0005, 0.02)),
+        "model/preference_compared": (steps[:1], np.array([2.0])),
+        "model/other_same_input": (steps[:1], np.array([same])),
+        "loss": (np.arange(90), np.linspace(4, 1, 90)),
+    }
+    found = [*findings([ReferenceUpdated()], columns, cuts=cuts).values()]
+    assert [(one.severity, one.step) for one in found] == [("info", moves[0])] * told

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _VELOCITY = re.compile(r"(?i)veloc|(?:^|[^a-z])v[_-]?pred|pred(?:ict\w*)?[_-]v(?:$|[^a-z])")
 _TARGET = re.compile(r"(?i)pred|objective|param|target")
+_RAW = "inputs not normalised: examples of deviation {:.3g} hide noise of deviation 1, whatever the time is"
 _ABSENT = 0.05  # factor of a noise in an input that does not have it
 
 
@@ -54,6 +55,7 @@ class NoisedInputs(WatchRule):
         "most": (0.7, "factor of the noise in the noisiest quarter; 0.9 and more are usual; ours"),
         "same": (0.125, "of the factor, between the quarters; ours"),
         "times": (16.0, "looks, of noise of another time; ours"),
+        "raw": (3.0, "deviation of inputs, beside which noise of deviation 1 is hardly seen; ours"),
         "signs": (4.0, "of these with the greater factor in either quarter; 2 of 100 such have fewer by chance; ours"),
         "exact": (0.02, "of the factor, between the quarters, whichever is greater; ours"),
         "narrow": (0.25, "of the greatest time, the least; ours"),
@@ -77,7 +79,8 @@ class NoisedInputs(WatchRule):
                     0, f"The noise is in the inputs with a factor of {early:.2g} where the time is least, and of "
                     f"{late:.2g} where it is greatest.", key="time",
                     evidence={"early": rounded(early), "late": rounded(late), "standing": True},
-                    causes=["timestep does not belong to the noise: the model is given another one than its input"],
+                    causes=[*([_RAW.format(size)] if (size := self._size(history, place)) >= self.at["raw"] else []),
+                            "timestep does not belong to the noise: the model is given another one than its input"],
                     remedies=["add noise and call the model with the same `t`"], **about,
                 )  # fmt: skip
             return
@@ -94,6 +97,10 @@ class NoisedInputs(WatchRule):
                 remedies=["print the factors of example and noise at the first, middle and last step: the last is "
                           "near 0 and 1", "for 1,000 steps betas from 1e-4 to 0.02; for fewer, larger ones"], **about,
             )  # fmt: skip
+
+    def _size(self, history: RunHistory, place: Place) -> float:
+        """The deviation of inputs, beside noise of deviation 1."""
+        return usual(history.channel("model/input_std"), *place)
 
     def _of_another_time(self, history: RunHistory, place: Place) -> tuple[float, float] | None:
         """The factors of both quarters, where they are the same."""

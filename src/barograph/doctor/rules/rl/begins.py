@@ -64,6 +64,10 @@ class MarginBegins(Rule):
         "reward": (1.0, "of chosen answers, in size, where it is another network; ours"),
         "beyond": (8.0, "times the loss of a margin of 0, which no dropout makes of it; ours"),
         "learnt": (0.5, "of that reward: a margin of an earlier stage; ours"),
+        "far": (
+            2.0,
+            "times the loss of a margin of 0, or a part as small: one is rather a sum, the other a mean; ours",
+        ),
     }
     remedies = (
         "compute both log probabilities with one function, of the same tokens and with the same sum or mean",
@@ -113,7 +117,7 @@ class MarginBegins(Rule):
                 "policy and reference should be one network, so that they are 0 and "
                 f"{f'{target * target:.4g}' if target > 0 else 'ln 2'}{other}.",
                 found=int(chosen.rows(0, 1).step[0]) if where == "other" and chosen is not None else place[0],
-                segment=place[2], confidence=0.9, causes=list(_CAUSES[where]),
+                segment=place[2], confidence=0.9, causes=self._causes(where, float(ours.value[0]) / _begins(target)),
                 evidence={"margin": rounded(margin), "loss": rounded(float(ours.value[0])), "standing": True},
             )  # fmt: skip
 
@@ -125,6 +129,13 @@ class MarginBegins(Rule):
         least = (margin - target) ** 2 if target > 0 else float(numpy.logaddexp(0.0, -margin))
         off = abs(loss / begins - 1) >= self.at["loss"]
         return off and loss >= least * (1 - self.at["loss"])
+
+    def _causes(self, where: str, times: float) -> list[str]:
+        """times: the first loss, of that of a margin of 0."""
+        if where != "one" or 1 / self.at["far"] < times < self.at["far"]:
+            return list(_CAUSES[where])
+        first, *others, last = _CAUSES[where]
+        return [last, first, *others]
 
     def _is_meant(self, history: RunHistory) -> bool:
         found = history.options.found
@@ -154,6 +165,7 @@ class MarginBegins(Rule):
 
 _CAUSES = {
     "one": ("log probabilities differ: those of policy and reference are computed in two ways",
+            "reference wrong: it is given another mask or other positions of padded rows than the policy",
             "wrong reduction: one is a sum over an answer's tokens, the other a mean"),
     "other": ("reference is another network: not a copy of the policy",),
 }  # fmt: skip

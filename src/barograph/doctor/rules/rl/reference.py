@@ -180,7 +180,7 @@ class ReferenceApart(Rule):
         moved = history.channel("model/other_moved")
         still = moved is not None and not between(moved, 0, step + 1, segment).any()
         far = float(rows.value.min()) >= self.at["drawn"] and numpy.ptp(rows.value) <= self.at["stays"] * rows.value[0]
-        if still and far and step <= 4 * self.at["steps"] and _prefers(history, (step, time, segment)):
+        if still and far and step <= 4 * self.at["steps"] and prefers(history, (step, time, segment)):
             yield self.finding(
                 int(rows.step[0]), f"The reference's weights are {rows.value[0]:.2g} of their size away from the "
                 "policy's in the first steps, and both should begin as one.", found=step, segment=segment,
@@ -201,7 +201,8 @@ def has_no_reference(history: RunHistory) -> bool:
 
 def reference_moved(history: RunHistory, low: int, high: int, segment: int) -> bool:
     """Whether a preference's reference was another one at step `high` than at `low`: losses are of different things."""
-    if margins_of(history) is None and history.channel("model/loss_ranks") is None:
+    seen = (history.channel(f"model/{name}") for name in ("loss_ranks", "preference_compared"))
+    if margins_of(history) is None and all(one is None for one in seen):
         return False
     moved = history.channel("model/other_moved")
     return moved is not None and bool((between(moved, low, high + 1, segment) > 0).any())
@@ -220,7 +221,7 @@ def goes_on(history: RunHistory) -> bool:
     )  # fmt: skip
 
 
-def _prefers(history: RunHistory, place: Place) -> bool:
+def prefers(history: RunHistory, place: Place) -> bool:
     """Whether the loss is logistic, of differences, or compares log probabilities of answers by squares or hinges, as
     its graph says, and the other network is asked about the very examples that are trained on."""
     return (
@@ -253,7 +254,7 @@ class ReferenceCopied(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value > 0 and watched(history, "other_apart", place) == 0
-        if self.lasts(holds, place, self.at["looks"]) and _prefers(history, place):
+        if self.lasts(holds, place, self.at["looks"]) and prefers(history, place):
             yield self.finding(
                 self._row[0][0], "The reference has moved in each of eight looks, and is exactly the policy in each of "
                 "them.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
@@ -279,7 +280,7 @@ class ReferenceTrained(WatchRule):
     remedies = ("run the reference under `torch.no_grad()`, and set `reference.requires_grad_(False)`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value == 1 and _prefers(history, place) and self.first(place[2]):
+        if value == 1 and prefers(history, place) and self.first(place[2]):
             yield self.finding(
                 0, "A second network of the policy's make is asked about the same examples and gets gradients.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
@@ -306,7 +307,7 @@ class ReferenceMode(WatchRule):
     remedies = ("`reference.eval()`, once, before the training",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if self.lasts(value == 1 and _prefers(history, place), place, self.at["looks"]):
+        if self.lasts(value == 1 and prefers(history, place), place, self.at["looks"]):
             yield self.finding(
                 0, "The reference is called in training mode, with dropout.", found=place[0], segment=place[2],
                 confidence=_PROOF, evidence={"standing": True},

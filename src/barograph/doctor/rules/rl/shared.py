@@ -1,7 +1,7 @@
-"""Parameters that a model and its frozen copy have in common.
+"""Parameters that a model and its frozen copy have in common, and a copy that is made the model again.
 
 In:   the watch's look at a second network of the model's make; how many parameters are trained.
-Out:  findings of `SharedFrozen`.
+Out:  findings of `SharedFrozen`, `ReferenceUpdated`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.rl.reference import prefers
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -59,4 +60,50 @@ def _is_named(history: RunHistory) -> bool:
     )
 
 
-RULES = (SharedFrozen,)
+class ReferenceUpdated(WatchRule):
+    """The reference of a preference is made the policy again, now and then.
+
+    The watch looks at a second network of the policy's make, which is asked about the same examples. In two looks or
+    more it has moved, by half or more of the distance that it had from the policy, and it rested in eight or more: from
+    there on margins begin at 0 again, and so do losses, so that they say nothing of those before. Trainers do it on
+    purpose (TR-DPO, arXiv:2404.09656), and an info finding says so; what is copied behind an evaluation by chance does
+    the same.
+
+    What to do: compare losses from one such step to the next alone; if the reference is to stay, copy it once, with
+    `copy.deepcopy`, before the training.
+    """
+
+    name, family, kind, severity = "reference_updated", "rl", "rl", "info"
+    series = "model/other_moved"
+    needs = ("=model/other_moved", "=model/other_apart")
+    least = 8
+    about = "The reference of a preference is made the policy again, now and then."
+    thresholds: ClassVar = {
+        "moves": (2.0, "looks in which it has; ours"),
+        "rests": (8.0, "looks in which it has not; ours"),
+        "far": (0.5, "of its distance from the policy, that it has moved; ours"),
+    }
+    causes = ("reference moves: it is made the policy again within the training",)
+    remedies = ("copy the reference once, before the training, unless it is to follow the policy",)
+
+    def begin(self) -> None:
+        self._moves: list[int] = []
+        self._rests = 0
+        self._apart = math.nan  # in the look before
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        far = value >= self.at["far"] * self._apart
+        self._apart = watched(history, "other_apart", place)
+        self._rests += value == 0
+        if value > 0 and far:
+            self._moves.append(place[0])
+        enough = len(self._moves) >= self.at["moves"] and self._rests >= self.at["rests"]
+        if enough and prefers(history, place) and self.first(place[2]):
+            yield self.finding(
+                self._moves[0], f"The reference was made the policy again by step {self._moves[0]}, and by step "
+                f"{self._moves[-1]}: margins and losses begin anew there.", found=place[0], segment=place[2],
+                confidence=0.5, evidence={"moves": len(self._moves)},
+            )  # fmt: skip
+
+
+RULES = (SharedFrozen, ReferenceUpdated)

@@ -26,7 +26,7 @@ from barograph.doctor.kernel.facts import facts_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.remedies import clip_limit, fitting
 from barograph.doctor.replay import replay
-from barograph.doctor.rules.loss.sums import _numbers
+from barograph.doctor.rules.loss.given import summands
 from barograph.views.server.places import RunPlace
 from barograph.views.server.rows import RunRow, signature
 from barograph.views.top.watching import RunWatch
@@ -106,7 +106,7 @@ def test_a_batch_is_the_same_for_a_comparison_and_for_a_rule(
     facts = gather(run)
     assert (facts.batch_samples, facts.sequence, facts.batch_tokens) == (48, 48, 48 * 48)
     history = RunHistory(facts_of(config))
-    assert {(2, "ranks"), (4, "micro-batches"), (6, "examples"), (48, "tokens")} <= set(_numbers(history))
+    assert {(2, "ranks"), (4, "micro-batches"), (6, "examples"), (48, "tokens")} <= set(summands(history))
     assert clip_limit(history) == 0.5
 
 

@@ -23,7 +23,7 @@ _GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nl
 _ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
     r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime|inter)v)als?(?![a-z])"
 )
-_DOT = re.compile(r"(?<!\d)\.|\.(?!\d)")  # of no number
+_DOT = re.compile(r"(?<![\d@])\.|\.(?!\d)")  # of no number
 _UNIT = re.compile(r"_?[\[(](?:nats?|bits?)(?:(?:/|_per_)[a-z]+)?[\])]$")
 _IN_BRACKETS = re.compile(r"_?[\[(]([a-z][a-z_]*)[\])]$")
 

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.core.lazy import installed
 from barograph.core.roles import evaluation_losses, losses
 from barograph.core.unnamed import SEEN, evaluation_by_rows, loss_by_rows, may_be_evaluation, may_be_loss
 from barograph.query.files import StoredFiles
@@ -98,7 +99,10 @@ def losses_by_name(names: Iterable[str]) -> RunLosses:
 
 @lru_cache(maxsize=1 << 10)
 def last_leave_open(names: tuple[str, ...]) -> bool:
-    """Whether the run may tell more than the names of its last values, which lack what the watch records."""
+    """Whether the run may tell more than the names of its last values, which lack what the watch records; nothing does
+    where NumPy, which reads rows, is not installed."""
+    if not installed("numpy"):
+        return False
     named = losses_by_name(names)
     known = (*names, *SEEN)
     return named.loss is None or (named.evaluation is None and _may_be_evaluation(known, named))

@@ -415,7 +415,7 @@ class LossWeight(Rule):
         terms, slope = (watched(history, name, place) for name in ("loss_summed", "class_weight_slope"))
         plain = watched(history, "loss_adds", place) == 1 and watched(history, "loss_terms", place) == 1
         heavy = plain and targets <= weight < self.at["heavy"] * targets  # each by a factor of its own
-        weighs = abs(weight / targets - 1) < same or (terms == targets and slope == slope)
+        weighs = targets > 0 and (abs(weight / targets - 1) < same or (terms == targets and slope == slope))
         if targets >= self.at["targets"] and (weighs or heavy):
             return "summed"
         parts = self._parts(history, passes, step, time, segment)
@@ -453,7 +453,7 @@ class LossWeight(Rule):
             targets = known(history.channel("model/targets"), step, time, segment)
             classes = terms == targets and abs(weight / targets - 1) > self.at["half"]
             number, its = (terms, "the weight of its class") if classes else (weight, "a weight of 1")
-            if not classes and abs(weight / targets - 1) > self.at["half"]:
+            if not classes and targets > 0 and abs(weight / targets - 1) > self.at["half"]:
                 number, its = targets, f"{weight / targets:.2f} times its weight in a cross-entropy, in the mean"
             message = f"The loss is summed over {number:.0f} targets: each of them has {its}"
             cause = f"loss summed: over {number:.0f} targets, not averaged"

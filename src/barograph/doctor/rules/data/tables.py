@@ -80,31 +80,20 @@ class PairsUnlearnt(Rule):
         shares = between(accuracy, 0, place[0] + 1, place[2]) if accuracy is not None else numpy.empty(0)
         guesses = not len(shares) or float(shares.max()) <= 1 / count + self.at["apart"]
         for times in (count, 1.0, count * count):
-            off = max(abs(one / (times * guess) - 1) for one in (early, late))
-            if guesses and off <= self.at["near"] and self.first():
-                yield self._say(place, rows.step[0], late, times * guess, count, "one score for all", self.causes[0])
-            off = max(abs(one / (times * floor) - 1) for one in (early, late))
-            if off <= self.at["floor"] and self.first():
-                yield self._say(
-                    place,
-                    rows.step[0],
-                    late,
-                    times * floor,
-                    count,
-                    "those that are not a pair's multiplied by 0",
-                    _NONE,
-                )
+            for level, near, what, cause in (
+                (times * guess, self.at["near"] if guesses else 0.0, _GUESS, self.causes[0]),
+                (times * floor, self.at["floor"], _FLOOR, _NONE),
+            ):
+                off = max(abs(one / level - 1) for one in (early, late))
+                if off <= near and self.first():
+                    yield self.finding(
+                        int(rows.step[0]), f"The loss is {late:.4g}, and {what} {level:.4g}, of {count:.0f} × "
+                        f"{count:.0f} similarities: which of them are pairs is not learnt.", found=place[0],
+                        segment=place[2], confidence=0.9, causes=[cause],
+                        evidence={"loss": rounded(late), "guess": rounded(level)},
+                    )  # fmt: skip
             if guesses and len(shares) and self._holds_alone(history, times * guess, place, late):
                 yield self._held(history, times * guess, place, late, float(shares.max()))
-
-    def _say(
-        self, place: Place, step: int, late: float, level: float, count: float, what: str, cause: str
-    ) -> Finding:  # fmt: skip
-        return self.finding(
-            int(step), f"The loss is {late:.4g}, and with {what} it is {level:.4g}, of {count:.0f} × {count:.0f} "
-            "similarities: which of them are pairs is not learnt.", found=place[0], segment=place[2], confidence=0.9,
-            causes=[cause], evidence={"loss": rounded(late), "guess": rounded(level)},
-        )  # fmt: skip
 
     def _holds_alone(self, history: RunHistory, guess: float, place: Place, late: float) -> bool:
         """Whether the training is below a guess, and no evaluation is."""
@@ -134,6 +123,8 @@ def _entropy(share: float) -> float:
     return -share * math.log(share) - (1 - share) * math.log1p(-share)
 
 
+_GUESS = "with one score for all it is"
+_FLOOR = "where all but those of pairs are multiplied by 0 it is at least"
 _NONE = "negatives missing: the labels of all similarities that are not a pair's are 0, where −1 was meant"
 _OTHER = "labels of the evaluation are others: the two sides of its pairs don't belong together"
 RULES = (PairsUnlearnt,)

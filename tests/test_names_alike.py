@@ -155,7 +155,8 @@ def test_rewards_of_data_held_out_are_none_of_the_training(name: str) -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [("pref/loss", "check/loss", "pref/gap", "check/gap"), ("loss", "loss_val", "gap", "gap_val"), ("train_loss", "val_loss", "train_gap", "val_gap"),
+    [("pref/loss", "check/loss", "pref/gap", "check/gap"), ("loss", "loss_val", "gap", "gap_val"),
+     ("train_loss", "val_loss", "train_gap", "val_gap"),
      ("dpo/loss", "dpo_eval/loss", "dpo/gap", "dpo_eval/gap"), ("Loss/train", "Loss/val", "Gap/train", "Gap/val"),
      ("loss/train", "loss/test", "gap/train", "gap/test"), ("train/loss", "test/loss", "train/gap", "test/gap")],
 )  # fmt: skip

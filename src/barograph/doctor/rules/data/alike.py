@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.stages import is_curriculum
-from barograph.doctor.rules.data.examples import Place, Source, carries_state, watched
+from barograph.doctor.rules.data.examples import KnownBatches, Place, Source, carries_state, watched
 from barograph.doctor.rules.data.lengths import BY_LENGTH, along_epoch
 from barograph.doctor.rules.data.order import BY_SOURCE, BatchOrder, in_time, jumps_of_loss, reads_on
 
@@ -112,7 +112,6 @@ class SortedExamples(BatchOrder):
         "pairs": (16.0, "examples of a batch of such a loss; ours"),
         "followed": (16.0, "batches in a row that came in an earlier epoch, as many steps before; ours"),
         "twice": (2.0, "whole batches that came again, of batches whose neighbours are alike; ours"),
-        "epoch": (8.0, "steps, at least; ours"),
         "dealt": (0.1, "of the variance in half of the sketches, of such batches; ours"),
         "beyond": (0.4, "of the variance of batches' means, that their rows do not explain; ours"),
         "near": (0.8, "of the squared distance of any two such batches, of those that follow each other; ours"),
@@ -127,7 +126,7 @@ class SortedExamples(BatchOrder):
 
     def reset(self) -> None:
         super().reset()
-        self._again: list[tuple[int, float, int]] = []  # step, steps since the batch came before, launch
+        self._known = KnownBatches()
         self._asked = 0  # times that lengths could be asked for
         self.begin()
 
@@ -161,12 +160,11 @@ class SortedExamples(BatchOrder):
 
     def _of_batches(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
-        began = self._again[0] if self._again and self._again[0][1:] == (value, place[2]) else None
-        self._again = [*(self._again if began else []), (place[0], value, place[2])][: int(self.at["followed"])]
-        if len(self._again) < self.at["followed"] or not self.at["epoch"] <= value < math.inf:
+        began = self._known.since(value, place, self.at)
+        if began is None:
             return
         if history.role("reward") is None and not carries_state(history, place):
-            yield from self._in_common(history, value, self._again[0][0], place)
+            yield from self._in_common(history, value, began, place)
         names = ("rows_apart_even", "rows_apart", "apart_batches", "apart_beside", "example_rows")
         even, way, batches, beside, rows = (watched(history, name, place) for name in names)
         known_apart = even >= self.at["dealt"] and way >= self.at["way"] and beside <= self.at["beside"]
@@ -174,7 +172,7 @@ class SortedExamples(BatchOrder):
         other = is_curriculum(history) or history.role("reward") is not None or carries_state(history, place)
         if known_apart and enough and not other and self.first(place[2]):
             yield self.finding(
-                self._again[0][0], f"Each epoch has the same batches, {value:.0f} steps apart, and the examples of a "
+                began, f"Each epoch has the same batches, {value:.0f} steps apart, and the examples of a "
                 f"batch are alike, as are batches that follow each other: {100 * even:.0f}% of their variance lies "
                 f"between {batches:.0f} batches.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"steps": value, "apart": even},

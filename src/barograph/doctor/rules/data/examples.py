@@ -7,7 +7,7 @@ Out:  findings of `CopiedExamples`, `RepeatedExamples`, `LaterTokens`, `PaddingM
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
@@ -25,6 +25,20 @@ SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
+
+
+class KnownBatches:
+    """Batches in a row that the watch of data knows of an earlier epoch, all as many steps before."""
+
+    def __init__(self) -> None:
+        self._first, self._count = (0, 0.0, 0), 0  # its step, steps since the batch came before, launch
+
+    def since(self, value: float, place: Place, at: Mapping[str, float]) -> int | None:
+        """The step of the first, of `followed` of them or more, in an epoch of `epoch` steps or more; None of others.
+        value: how many steps before this one came."""
+        goes_on = self._count > 0 and self._first[1:] == (value, place[2])
+        self._first, self._count = (self._first, self._count + 1) if goes_on else ((place[0], value, place[2]), 1)
+        return self._first[0] if self._count >= at["followed"] and at["epoch"] <= value < math.inf else None
 
 
 class WatchRule(Rule):

@@ -19,7 +19,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule, carries_state, watched
+from barograph.doctor.rules.data.examples import KnownBatches, Place, Source, WatchRule, carries_state, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -98,6 +98,7 @@ class BatchOrder(WatchRule):
         "parts": (4.0, "looks in which a part of the batch came before; ours"),
         "apart": (8.0, "steps between two of these, at least; ours"),
         "again": (0.9, "of a batch, that came before in several others: they are drawn anew; ours"),
+        "epoch": (8.0, "steps, at least, of batches that the watch of data knows; ours"),
         "chance": (1e-4, "that the few examples that were seen before came such a number of steps before; ours"),
     }
 
@@ -166,8 +167,7 @@ class SameOrder(BatchOrder):
     about = "Each epoch has the same batches, in the same order."
     thresholds: ClassVar = {
         **BatchOrder.thresholds,
-        "known": (32.0, "batches in a row that the watch of data knows of an earlier epoch; ours"),
-        "epoch": (8.0, "steps of it, at least; ours"),
+        "followed": (32.0, "batches in a row that the watch of data knows of an earlier epoch; ours"),
     }
     causes: ClassVar[tuple[str, ...]] = (
         "same order in each epoch: the sampler's epoch, or its seed, never changes",
@@ -177,21 +177,18 @@ class SameOrder(BatchOrder):
 
     def reset(self) -> None:
         super().reset()
-        self._known: list[tuple[int, float, int]] = []  # step, steps since the batch came before, launch
+        self._known = KnownBatches()
 
     def asked(self, history: RunHistory) -> list[Source]:
         return [*super().asked(history), (history.channel("data/repeats_after"), self._by_data)]
 
     def _by_data(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many steps before the batch came in an earlier epoch, as the watch of data saw it."""
-        goes_on = bool(self._known) and self._known[0][1:] == (value, place[2])
-        self._known = [*(self._known if goes_on else []), (place[0], value, place[2])][: int(self.at["known"])]
-        if len(self._known) < self.at["known"] or not self.at["epoch"] <= value < math.inf or _is_kept(history, place):
-            return
-        if self.first(place[2], "known"):
+        began = self._known.since(value, place, self.at)
+        if began is not None and not _is_kept(history, place) and self.first(place[2], "known"):
             self.first(place[2])  # the same with less proof
             yield self.finding(
-                self._known[0][0], f"{len(self._known)} batches in a row are those of {value:.0f} steps before: each "
+                began, f"{self.at['followed']:.0f} batches in a row are those of {value:.0f} steps before: each "
                 "epoch has the same batches, in the same order.", found=place[0], segment=place[2], confidence=0.9,
                 severity="warning", evidence={"steps": value}, causes=[*reversed(self.causes)],
                 remedies=[*reversed(self.remedies)],

@@ -76,6 +76,17 @@ def came_by(channel: Channel | None, time: int) -> bool:
     return channel is not None and channel.end > 0 and channel.began[1] <= time
 
 
+def told_behind(rows: Channel, count: int, told: Channel | None) -> tuple[int, int, int] | None:
+    """Where, behind the first `count` rows of a series, the watch has told of its first look: step and segment of the
+    newest row then, and the time. None before. The figures of a watch come behind the rows of a fast loop."""
+    if told is None or not told.end or told.start or rows.start or rows.end < count:
+        return None
+    time = max(int(rows.rows(0, count).time[-1]), told.began[1])
+    here = rows.rows()
+    last = int(numpy.flatnonzero(here.time <= time)[-1])
+    return int(here.step[last]), time, int(here.segment[last])
+
+
 def evaluations_of(history: RunHistory) -> Channel | None:
     """The series whose rows are evaluations: their loss, else their accuracy, else what else is measured there."""
     return history.role("eval_loss") or history.role("eval_accuracy") or history.role("evaluation")

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.core.roles import RECORDED, is_of_held_out
-from barograph.doctor.kernel.cursor import came_by, known, numbers_named, numeric_setting, summed_by_choice
+from barograph.doctor.kernel.cursor import (
+    came_by,
+    known,
+    numbers_named,
+    numeric_setting,
+    summed_by_choice,
+    told_behind,
+)
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
@@ -217,12 +224,10 @@ class PreferencesSummed(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         loss, adds = history.role("loss"), history.channel("model/loss_adds")
-        if self._done or loss is None or adds is None or loss.end < _LATER:
+        told = None if self._done or loss is None else told_behind(loss, _LATER, adds)
+        if loss is None or told is None:
             return
-        self._done = True
-        if loss.start:  # the first rows are gone
-            return
-        first, later = loss.rows(0, 1), loss.rows(0, _LATER)
+        self._done, first = True, loss.rows(0, 1)
         place = int(first.step[0]), int(first.segment[0])
         beta = numeric_setting(history, *BETA)
         if not beta > 0 or not abs(margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
@@ -230,10 +235,10 @@ class PreferencesSummed(Rule):
         each = 1 / (4 * beta * beta)
         sizes = {size for _, size in numbers_named(history, _PAIRS) if size >= self.at["least"]}
         number = next((size for size in sizes if abs(first.value[0] / each / size - 1) <= self.at["near"]), 0.0)
-        if number and known(adds, place[0] + 1, int(later.time[-1]), place[1]) == 1:
+        if number and known(adds, place[0] + 1, told[1], place[1]) == 1:
             yield self.finding(
                 place[0], f"At a margin of 0 the loss is {first.value[0]:.5g}, {number:.0f} times (1 / 2β)², and a "
-                f"batch has {number:.0f} pairs: it is summed.", found=int(later.step[-1]), segment=place[1],
+                f"batch has {number:.0f} pairs: it is summed.", found=told[0], segment=place[1],
                 confidence=0.95, evidence={"times": number, "standing": True},
             )  # fmt: skip
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, summed_by_choice
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, summed_by_choice, told_behind
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.rl.preference import is_preference, rewards_of
 
@@ -115,7 +115,10 @@ class JudgedSummed(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         (chosen, rejected), loss = rewards_of(history), history.role("loss")
         adds = history.channel("model/loss_adds")
-        if self._done or chosen is None or rejected is None or loss is None or adds is None or loss.end < _LATER:
+        if self._done or chosen is None or rejected is None or loss is None:
+            return
+        told = told_behind(loss, _LATER, adds)
+        if told is None:
             return
         self._done = True
         if any(one.start or not one.end for one in (loss, chosen, rejected)):  # the first rows are gone
@@ -124,12 +127,12 @@ class JudgedSummed(Rule):
         places = {(int(one.step[0]), int(one.segment[0])) for one in rows}
         size, value = numeric_setting(history, *BATCH), float(rows[0].value[0])
         zero = all(abs(one.value[0]) <= _ROUNDING for one in rows[1:])
-        seen = known(adds, int(rows[0].step[0]) + 1, int(loss.rows(0, _LATER).time[-1]), int(rows[0].segment[0]))
+        seen = known(adds, int(rows[0].step[0]) + 1, told[1], int(rows[0].segment[0]))
         summed = size >= self.at["least"] and abs(2 * value / size - 1) <= self.at["near"]
         if len(places) == 1 and zero and summed and seen == 1 and not summed_by_choice(history):
             yield self.finding(
                 int(rows[0].step[0]), f"At rewards of 0 the loss is {value:.5g}, {size:.0f} times a half, and a batch "
-                f"has {size:.0f} examples: it is summed.", found=int(loss.rows(0, _LATER).step[-1]),
+                f"has {size:.0f} examples: it is summed.", found=told[0],
                 segment=int(rows[0].segment[0]), confidence=0.95, evidence={"times": size, "standing": True},
             )  # fmt: skip
 

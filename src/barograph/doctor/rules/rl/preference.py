@@ -17,7 +17,15 @@ import numpy
 
 from barograph.core.configuration import BATCH
 from barograph.core.roles import ROLES, other_sides
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, newest, numeric_setting, summed_by_choice
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    came_by,
+    known,
+    newest,
+    numeric_setting,
+    summed_by_choice,
+    told_behind,
+)
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
 
@@ -231,14 +239,13 @@ class PreferenceSummed(Rule):
 
     def _by_graph(self, history: RunHistory, loss: Channel, size: float) -> Iterator[Finding]:
         """A preference of which no margin is known, but what its loss is made of."""
-        if loss.end < self.at["rows"] or loss.start:
+        told = told_behind(loss, int(self.at["rows"]), history.channel("model/loss_ranks"))
+        if told is None:
             return
-        self._done = True
-        rows = loss.rows(0, int(self.at["rows"]))
-        step, segment, time = int(rows.step[0]), int(rows.segment[0]), int(rows.time[-1])
-        if _adds_ranks(history, (step + 1, time, segment)):
-            noisy = known(history.channel("model/dropout"), step + 1, time, segment) > 0
-            yield from self._of_none(loss, size, int(rows.step[-1]), noisy)
+        self._done, first = True, loss.rows(0, 1)
+        place = int(first.step[0]) + 1, told[1], int(first.segment[0])
+        if _adds_ranks(history, place):
+            yield from self._of_none(loss, size, told[0], known(history.channel("model/dropout"), *place) > 0)
 
     def _at_first(self, history: RunHistory, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
         """A policy that is still its reference. size: of a batch, by the configuration."""

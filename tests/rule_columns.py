@@ -26,26 +26,32 @@ def findings(
     cuts: Iterable[int] = (),
     segments: Mapping[int, int] | None = None,
     seconds: float = 1.0,
+    late: Mapping[str, int] | None = None,
 ) -> dict[tuple[Any, ...], Finding]:
     """What rules find by identity, the last word on each. cuts: steps before which they are asked too.
 
-    segments: first step → segment. seconds: between two steps.
+    segments: first step → segment. seconds: between two steps. late: by how many steps rows of a series come later.
     """
     made = list(rules)
     seen = RunHistory(dict(facts or {}))
     laid = {name: _column(column) for name, column in columns.items()}
     waiting = sorted(events, key=lambda event: event.step)
-    last = max([int(steps[-1]) for steps, _ in laid.values() if len(steps)] + [event.step for event in waiting] + [0])
+    last = max(
+        [int(steps[-1]) + (late or {}).get(name, 0) for name, (steps, _) in laid.items() if len(steps)]
+        + [event.step for event in waiting]
+        + [0]
+    )
     found: dict[tuple[Any, ...], Finding] = {}
     for low, high in _between([*sorted(set(cuts)), last + 1]):
         while waiting and waiting[0].step < high:
             event = waiting.pop(0)
             seen.events.append(event)
         for name, (steps, values) in laid.items():
-            some = (steps >= low) & (steps < high)
+            came = steps + (late or {}).get(name, 0)
+            some = (came >= low) & (came < high)
             if some.any():
                 step = steps[some]
-                seen.add(name, step, values[some], _times(step, seconds), _segments(step, segments))
+                seen.add(name, step, values[some], _times(came[some], seconds), _segments(step, segments))
         for rule in made:
             for one in rule.examine(seen):
                 found[one.identity] = msgspec.structs.replace(one, evidence=dict(one.evidence))

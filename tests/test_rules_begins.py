@@ -109,11 +109,13 @@ def test_a_first_margin_of_squares_is_zero_where_both_are_one_network(
         (64.0, 0.0, 1.0, {"pairs_a_batch": 16, "beta": 0.25, "sum_over_pairs": True}, False),
     ],
 )
+@pytest.mark.parametrize("late", [0, 20])
 def test_squares_of_preferences_that_are_summed_are_known_before_the_first_step(
-    first: float, margin: float, adds: float, config: dict[str, Any], told: bool, cuts: tuple[int, ...]
+    first: float, margin: float, adds: float, config: dict[str, Any], told: bool, late: int, cuts: tuple[int, ...]
 ) -> None:
     step = np.arange(60)
     columns = {"ipo/margin": (step, margin + 0.01 * step), "ipo/loss": (step, first * (1 - 0.002 * step)),
                "model/loss_adds": (step[:1], np.array([adds]))}  # fmt: skip
-    said = findings([PreferencesSummed()], columns, facts={"config": config}, cuts=cuts)
-    assert [one.step for one in said.values()] == [0] * told
+    rows = {"model/loss_adds": late}  # a fast loop goes on meanwhile
+    said = findings([PreferencesSummed()], columns, facts={"config": config}, cuts=cuts, late=rows)
+    assert [(one.step, one.found) for one in said.values()] == [(0, max(7, late))] * told

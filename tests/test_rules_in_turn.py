@@ -62,8 +62,10 @@ def test_a_sum_of_judged_answers_is_known_before_the_first_step(
 ) -> None:
     columns = {name: (STEP, reward + sign * 0.01 * STEP) for name, sign in zip(NAMES[1], (1, -1), strict=True)}
     columns |= {"kto/loss": (STEP, first * (1 - 0.002 * STEP)), "model/loss_adds": (STEP[:1], np.array([adds]))}
-    found = findings([JudgedSummed()], columns, facts={"config": config}, cuts=cuts)
-    assert [one.step for one in found.values()] == [0] * told
+    for late in (0, 20):  # a fast loop goes on meanwhile
+        rows = {"model/loss_adds": late}
+        found = findings([JudgedSummed()], columns, facts={"config": config}, cuts=cuts, late=rows)
+        assert [(one.step, one.found) for one in found.values()] == [(0, max(7, late))] * told
 
 
 @pytest.mark.parametrize("cuts", [(), (7, 13, 20, 33)])

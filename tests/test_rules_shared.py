@@ -79,16 +79,19 @@ def test_a_reference_that_has_the_embedding_of_the_model_itself_is_seen(tmp_path
 
 @pytest.mark.parametrize("cuts", [(), (9, 20, 33)])
 @pytest.mark.parametrize(
-    ("moves", "far", "same", "told"),
+    ("moves", "far", "same", "config", "told"),
     [
-        ((27, 56), 0.025, 1.0, True),
-        ((27,), 0.025, 1.0, False),
-        ((27, 56), 0.002, 1.0, False),  # it follows slowly
-        ((27, 56), 0.025, 0.0, False),  # a teacher of other examples
+        ((27, 56), 0.025, 1.0, {"reference_free": True, "beta": 0.1, "ref_model": "sft"}, "warning"),
+        ((27, 56), 0.025, 1.0, {"sync_ref_model": True}, "info"),
+        ((27, 56), 0.025, 1.0, {"trainer": {"ref_update_every": 27}}, "info"),
+        ((27, 56), 0.025, 1.0, {"rounds": 3}, "info"),
+        ((27,), 0.025, 1.0, {}, None),
+        ((27, 56), 0.002, 1.0, {}, None),  # it follows slowly
+        ((27, 56), 0.025, 0.0, {}, None),  # a teacher of other examples
     ],
 )
-def test_a_reference_that_is_made_the_policy_again_is_an_info_finding(
-    moves: tuple[int, ...], far: float, same: float, told: bool, cuts: tuple[int, ...]
+def test_a_reference_that_is_made_the_policy_again_is_a_warning_unless_the_configuration_has_a_word_of_it(
+    moves: tuple[int, ...], far: float, same: float, config: dict[str, Any], told: str | None, cuts: tuple[int, ...]
 ) -> None:
     steps = np.arange(3, 90)
     moved = np.isin(steps, moves) * far
@@ -99,5 +102,5 @@ def test_a_reference_that_is_made_the_policy_again_is_an_info_finding(
         "model/other_same_input": (steps[:1], np.array([same])),
         "loss": (np.arange(90), np.linspace(4, 1, 90)),
     }
-    found = [*findings([ReferenceUpdated()], columns, cuts=cuts).values()]
-    assert [(one.severity, one.step) for one in found] == [("info", moves[0])] * told
+    found = [*findings([ReferenceUpdated()], columns, cuts=cuts, facts={"config": config}).values()]
+    assert [(one.severity, one.step) for one in found] == ([(told, moves[0])] if told else [])

@@ -7,6 +7,7 @@ Out:  findings of `SharedFrozen`, `ReferenceUpdated`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -66,14 +67,15 @@ class ReferenceUpdated(WatchRule):
     The watch looks at a second network of the policy's make, which is asked about the same examples. In two looks or
     more it has moved, by half or more of the distance that it had from the policy, and it rested in eight or more: from
     there on margins begin at 0 again, and so do losses, so that they say nothing of those before. Trainers do it on
-    purpose (TR-DPO, arXiv:2404.09656), and an info finding says so; what is copied behind an evaluation by chance does
-    the same.
+    purpose (TR-DPO, arXiv:2404.09656): where the configuration has a word of it, as `sync_ref_model`, `ref_every` or
+    `rounds`, it is an info finding. What is copied behind an evaluation by chance does the same.
 
-    What to do: compare losses from one such step to the next alone; if the reference is to stay, copy it once, with
-    `copy.deepcopy`, before the training.
+    What to do: copy the reference once, with `copy.deepcopy`, before the training, if it is to stay; else compare
+    losses from one such step to the next alone.
     """
 
-    name, family, kind, severity = "reference_updated", "rl", "rl", "info"
+    name, family, kind, severity = "reference_updated", "rl", "rl", "warning"
+    proves = "training"
     series = "model/other_moved"
     needs = ("=model/other_moved", "=model/other_apart")
     least = 8
@@ -102,8 +104,23 @@ class ReferenceUpdated(WatchRule):
             yield self.finding(
                 self._moves[0], f"The reference was made the policy again by step {self._moves[0]}, and by step "
                 f"{self._moves[-1]}: margins and losses begin anew there.", found=place[0], segment=place[2],
-                confidence=0.5, evidence={"moves": len(self._moves)},
+                severity="info" if (meant := _is_to_move(history)) else self.severity,
+                confidence=0.5 if meant else 0.85, evidence={"moves": len(self._moves)},
             )  # fmt: skip
+
+
+_MOVES = re.compile(  # what is made anew in turns, or now and then
+    r"sync|round|iteration|outer|phase|online|tr_?dpo|generation|"
+    r"ref(?!erence_free).*(?:every|update|refresh|renew|mov|follow|interval|steps|mix|alpha|tau|ema|decay)"
+)
+
+
+def _is_to_move(history: RunHistory) -> bool:
+    """Whether the configuration has a word of a reference that is made anew."""
+    return any(
+        _MOVES.search(name.lower()) is not None and value not in (None, False, 0, "", "none", [], {})
+        for name, value in history.options.found.items()
+    )
 
 
 RULES = (SharedFrozen, ReferenceUpdated)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rule_columns import findings as findings_by
 from rule_curves import found as findings_of
 
 from barograph.doctor.rules.rl.columns import ReferenceColumns
@@ -46,6 +47,15 @@ def test_a_preference_with_a_reference_made_beforehand_begins_at_ln_2(
     }
     found = findings_of([ReferenceColumns()], columns, pieces, config=config)
     assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13)), tuple(range(ROWS))])
+@pytest.mark.parametrize("late", [0, 31, 60])
+def test_it_waits_until_the_watch_has_told_of_the_loss(late: int, pieces: tuple[int, ...]) -> None:
+    columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns["train/loss"] = np.r_[0.7086, 0.69 - 1e-3 * STEP[1:]]
+    found = findings_by([ReferenceColumns()], columns, cuts=pieces, late=dict.fromkeys(LEVEL, late))
+    assert [(one.step, one.found) for one in found.values()] == [(0, max(31, late))]
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])

@@ -86,7 +86,7 @@ class ReferenceColumns(WatchRule):
         return history.role("loss") if seen else None
 
     def begin(self) -> None:
-        self._count, self._first = 0, (0, math.nan)
+        self._count, self._first, self._judged = 0, (0, math.nan), False
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         self._count += 1
@@ -97,7 +97,12 @@ class ReferenceColumns(WatchRule):
         elif self._count == _COMPLETE and history.channel("model/preference_compared") is not None:
             yield from self._margins_anew(history, place)
         step, first = self._first
-        if self._count != self.at["rows"] or step > self.at["steps"] or self._is_asked(history, place):
+        kinds = (history.channel(f"model/preference_{name}") for name in ("averaged", "compared"))
+        told = any(came_by(one, place[1]) for one in kinds)
+        if self._judged or self._count < self.at["rows"] or not told:
+            return
+        self._judged = True
+        if step > self.at["steps"] or self._is_asked(history, place):
             return
         level = self._of_squares(history, place, step)
         squares = level != 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from rule_columns import findings
 from rule_curves import columns, found, warned
 
 from barograph.doctor.rules.loss.initial import InitialLoss
@@ -375,3 +376,6 @@ def test_a_sum_over_pairs_is_known_by_its_first_loss_where_no_margin_is_logged(
                "model/loss_adds": (steps[:1], np.array([adds]))}  # fmt: skip
     judged = found([PreferenceSummed()], columns, pieces, config=config)
     assert [one.rule for one in judged] == ["preference_summed"] * told
+    late = dict.fromkeys(("model/loss_ranks", "model/loss_adds"), 20)  # a fast loop goes on meanwhile
+    waited = findings([PreferenceSummed()], columns, facts={"config": config}, cuts=pieces, late=late)
+    assert [one.found for one in waited.values()] == [20] * told

@@ -13,39 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_halves
 import forked_python
 import pytest
-from bench_halves import (
-    EIGHTEENTH,
-    EIGHTH,
-    ELEVENTH,
-    FIFTEENTH,
-    FIFTH,
-    FOURTEENTH,
-    FOURTH,
-    LATER,
-    LOOP,
-    NINETEENTH,
-    NINTH,
-    OPENED,
-    SEVENTEENTH,
-    SEVENTH,
-    SIXTEENTH,
-    SIXTH,
-    TENTH,
-    THIRD,
-    THIRTEENTH,
-    TWELFTH,
-    TWENTIETH,
-    TWENTYEIGHTH,
-    TWENTYFIFTH,
-    TWENTYFIRST,
-    TWENTYFOURTH,
-    TWENTYSECOND,
-    TWENTYSEVENTH,
-    TWENTYSIXTH,
-    TWENTYTHIRD,
-)
+from bench_halves import LATER, LOOP, OPENED, THIRD
 
 from barograph.query.stored import StoredRun
 
@@ -107,12 +78,25 @@ def test_half_of_the_healthy_variants_resemble_a_fault(tables: Any) -> None:
     assert 2 * near >= sum(number for _, number in runs)
 
 
-def test_the_page_lists_every_fault_and_variant_with_its_programs(tables: Any) -> None:
-    lines = (BENCH / "README.md").read_text().splitlines()
-    for table in tables:
-        for name, made in table.items():
-            row = next(line for line in lines if line.startswith(f"| `{name}`"))
-            assert f"| {', '.join(made.programs)} |" in row and made.about in row
+def test_a_command_lists_every_program_fault_and_variant(
+    tables: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import listing
+    from healthy import ALL
+
+    for what, made in zip(("faults", "healthy"), tables, strict=True):
+        listing.main([what])
+        rows = capsys.readouterr().out.splitlines()[2:]
+        assert [row.split(" | ")[0] for row in rows] == [f"| {name}" for name in made]
+        for row, one in zip(rows, made.values(), strict=True):
+            assert f" | {', '.join(one.programs)} | " in row and one.about in row
+    listing.main(["programs"])
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert {row.split(" | ")[0] for row in rows} == {f"| {program}" for program in ALL}
+    listing.main(["faults", "--program", "vision"])
+    assert all(", vision," in f", {row.split(' | ')[2]}," for row in capsys.readouterr().out.splitlines()[2:])
+    with pytest.raises(SystemExit, match="no program visions"):
+        listing.main(["faults", "--program", "visions"])
 
 
 @pytest.mark.slow
@@ -236,63 +220,13 @@ HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "te
 @pytest.mark.parametrize("half", HALVES)
 def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any, half: str) -> None:
     faults, healthy = tables
-    import eighteenth
-    import eighth
-    import eleventh
-    import fifteenth
-    import fifth
-    import fourteenth
-    import fourth
-    import nineteenth
-    import ninth
+    import halves
     import putaway
-    import seventeenth
-    import seventh
-    import sixteenth
-    import sixth
-    import tenth
-    import third
-    import thirteenth
-    import twelfth
-    import twentieth
-    import twentyeighth
-    import twentyfifth
-    import twentyfirst
-    import twentyfourth
-    import twentysecond
-    import twentyseventh
-    import twentysixth
-    import twentythird
     from healthy import ALL
 
-    made, part, programs = {
-        "third": (third, "opened", {*THIRD}),
-        "fourth": (fourth, "opened", {*FOURTH}),
-        "fifth": (fifth, "opened", {*FIFTH}),
-        "sixth": (sixth, "opened", {*SIXTH}),
-        "seventh": (seventh, "opened", {*SEVENTH}),
-        "eighth": (eighth, "opened", {*EIGHTH}),
-        "ninth": (ninth, "opened", {*NINTH}),
-        "tenth": (tenth, "opened", {*TENTH}),
-        "eleventh": (eleventh, "opened", {*ELEVENTH}),
-        "twelfth": (twelfth, "opened", {*TWELFTH}),
-        "thirteenth": (thirteenth, "opened", {*THIRTEENTH}),
-        "fourteenth": (fourteenth, "opened", {*FOURTEENTH}),
-        "fifteenth": (fifteenth, "opened", {*FIFTEENTH}),
-        "sixteenth": (sixteenth, "opened", {*SIXTEENTH}),
-        "seventeenth": (seventeenth, "opened", {*SEVENTEENTH}),
-        "eighteenth": (eighteenth, "opened", {*EIGHTEENTH}),
-        "nineteenth": (nineteenth, "opened", {*NINETEENTH}),
-        "twentieth": (twentieth, "opened", {*TWENTIETH}),
-        "twentyfirst": (twentyfirst, "opened", {*TWENTYFIRST}),
-        "twentysecond": (twentysecond, "opened", {*TWENTYSECOND}),
-        "twentythird": (twentythird, "opened", {*TWENTYTHIRD}),
-        "twentyfourth": (twentyfourth, "opened", {*TWENTYFOURTH}),
-        "twentyfifth": (twentyfifth, "opened", {*TWENTYFIFTH}),
-        "twentysixth": (twentysixth, "opened", {*TWENTYSIXTH}),
-        "twentyseventh": (twentyseventh, "opened", {*TWENTYSEVENTH}),
-        "twentyeighth": (twentyeighth, "opened", {*TWENTYEIGHTH}),
-    }[half]
+    made, programs = importlib.import_module(f"halves.{half}"), {*getattr(bench_halves, half.upper())}
+    part = "putaway" if made is halves.PUT_AWAY else "opened"
+    assert made in halves.HALVES
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))
     others = {*ALL} - programs
@@ -311,7 +245,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
 @pytest.mark.parametrize("half", HALVES[HALVES.index("eighth") :])
 def test_a_half_counts_what_people_report_apart_from_the_fifteen_kinds(tables: Any, half: str) -> None:
     faults, healthy = tables
-    made = importlib.import_module(half)
+    made = importlib.import_module(f"halves.{half}")
     named = {*made.KNOWN_FAULTS, *(name for name, *_ in made.FAULTS)}
     pairs = [(fault.name, one) for fault in faults.values() for one in fault.programs if one in made.PROGRAMS]
     assert named > made.REPORTED and {name for name, _ in pairs} == named

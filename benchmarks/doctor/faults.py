@@ -15,33 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import eighteenth
-import eighth
-import eleventh
-import fifteenth
-import fifth
-import fourteenth
-import fourth
-import nineteenth
-import ninth
-import opened
-import seventeenth
-import seventh
-import sixteenth
-import sixth
-import tenth
-import third
-import thirteenth
-import twelfth
-import twentieth
-import twentyeighth
-import twentyfifth
-import twentyfirst
-import twentyfourth
-import twentysecond
-import twentyseventh
-import twentysixth
-import twentythird
+from halves import HALVES
 
 GPT, MOE, ENCODER, VISION = "dense_gpt", "moe_gpt", "encoder", "vision"
 TRAINER, POLICY, RANKS = "hf_trainer", "policy", "ranks"
@@ -367,10 +341,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 
 # -- in the programs that are put away whole, and in those that were -------------------------------------
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh, twentyeighth):  # fmt: skip
+for _half in HALVES:
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

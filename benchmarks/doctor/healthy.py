@@ -12,33 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import eighteenth
-import eighth
-import eleventh
-import fifteenth
-import fifth
-import fourteenth
-import fourth
-import nineteenth
-import ninth
-import opened
-import seventeenth
-import seventh
-import sixteenth
-import sixth
-import tenth
-import third
-import thirteenth
-import twelfth
-import twentieth
-import twentyeighth
-import twentyfifth
-import twentyfirst
-import twentyfourth
-import twentysecond
-import twentyseventh
-import twentysixth
-import twentythird
 from faults import (
     BF16,
     CONTRASTIVE,
@@ -59,16 +32,11 @@ from faults import (
     VISION,
     VIT,
 )  # fmt: skip
+from halves import HALVES, PROGRAMS
 
 LOOP = (VIT, DIFFUSION, CONTRASTIVE, LORA, QLORA, DPO, RARE, BF16, FP16, FSDP2)  # programs over `programs/loop.py`
 OLDER = (GPT, MOE, ENCODER, VISION, TRAINER, POLICY, RANKS, *LOOP)
-ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-       *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
-       *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-       *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
-       *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
-       *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS,
-       *twentysixth.PROGRAMS, *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
+ALL = (*OLDER, *PROGRAMS)
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -246,10 +214,7 @@ _healthy("rarer", (RARE,), "half of the labels of rare classes are wrong", confi
 _healthy("bf16_slow", (BF16,), "a third of the rate, which bfloat16 still keeps", factors={"learning_rate": 0.3})
 _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowly", config={"wrong_letters": 0.06})
 
-for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
-              fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
-              twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh, twentyeighth):  # fmt: skip
+for _half in HALVES:
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

@@ -17,35 +17,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import eighteenth
-import eighth
-import eleventh
-import fifteenth
-import fifth
-import fourteenth
-import fourth
-import nineteenth
-import ninth
 import numpy
-import opened
-import seventeenth
-import seventh
-import sixteenth
-import sixth
-import tenth
-import third
-import thirteenth
-import twelfth
-import twentieth
-import twentyeighth
-import twentyfifth
-import twentyfirst
-import twentyfourth
-import twentysecond
-import twentyseventh
-import twentysixth
-import twentythird
 from faults import BEST, EVALUATION, OF_MEMORY, RESUME, START, Fault
+from halves import ALSO_RIGHT, PROGRAMS
 from healthy import Healthy
 
 WINDOW = 60  # steps after the onset
@@ -114,22 +88,6 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
           "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
-ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
-              **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
-              **eleventh.ALSO_RIGHT, **twelfth.ALSO_RIGHT, **thirteenth.ALSO_RIGHT,
-              **fourteenth.ALSO_RIGHT, **fifteenth.ALSO_RIGHT, **sixteenth.ALSO_RIGHT,
-              **seventeenth.ALSO_RIGHT, **eighteenth.ALSO_RIGHT, **nineteenth.ALSO_RIGHT,
-              **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
-              **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT, **twentyfifth.ALSO_RIGHT,
-              **twentysixth.ALSO_RIGHT, **twentyseventh.ALSO_RIGHT,
-              **twentyeighth.ALSO_RIGHT}  # fmt: skip
-QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
-             *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
-             *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
-             *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
-             *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
-             *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS, *twentysixth.PROGRAMS,
-             *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:
@@ -168,7 +126,7 @@ def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) ->
         "begins": fault.begins,
     }
     plain = out / trace.program / f"{fault.compare}-{trace.seed}"
-    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in QUARTERED)
+    shown = effects(run, StoredRun(plain), fault, onset, by_quarters=trace.program in PROGRAMS)
     made["visible"] = shown[:5]
     if not shown:
         made["unfair"] = (

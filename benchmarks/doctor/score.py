@@ -56,27 +56,7 @@ sys.path.insert(0, str(HERE))
 if (HERE.parent.parent / "src" / "barograph").is_dir():
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
-import eighteenth  # noqa: E402
-import eighth  # noqa: E402
-import eleventh  # noqa: E402
-import fifteenth  # noqa: E402
-import fourteenth  # noqa: E402
-import nineteenth  # noqa: E402
-import ninth  # noqa: E402
-import seventeenth  # noqa: E402
-import sixteenth  # noqa: E402
-import tenth  # noqa: E402
-import thirteenth  # noqa: E402
-import twelfth  # noqa: E402
-import twentieth  # noqa: E402
-import twentyeighth  # noqa: E402
-import twentyfifth  # noqa: E402
-import twentyfirst  # noqa: E402
-import twentyfourth  # noqa: E402
-import twentysecond  # noqa: E402
-import twentyseventh  # noqa: E402
-import twentysixth  # noqa: E402
-import twentythird  # noqa: E402
+from halves import half_of  # noqa: E402
 from putaway import part_of  # noqa: E402
 
 OURS = "barograph"
@@ -358,13 +338,9 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         program = one["label"]["program"]
         parts.setdefault("held out" if held_out(program) else "tuning", []).append(one)
         parts.setdefault(program, []).append(one)
-        later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
-                 seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond,
-                 twentythird, twentyfourth, twentyfifth, twentysixth,
-                 twentyseventh, twentyeighth)  # fmt: skip
-        half = next((half for half in later if program in half.PROGRAMS), None)
-        if half is not None and (fault := one["label"]["fault"]):
-            parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)
+        reported = getattr(half_of(program), "REPORTED", None)
+        if reported is not None and (fault := one["label"]["fault"]):
+            parts.setdefault("reported" if fault in reported else "fifteen kinds", []).append(one)
     made["parts_of"] = lead
     made["parts"] = {name: figures(some, lead) for name, some in sorted(parts.items(), key=lambda pair: pair[0])}
     by_fault: dict[str, list[dict[str, Any]]] = {}

@@ -27,33 +27,7 @@ sys.path.insert(0, str(HERE))
 if importlib.util.find_spec("barograph") is None:
     sys.path.insert(0, str(HERE.parent.parent / "src"))
 
-import eighteenth  # noqa: E402
-import eighth  # noqa: E402
-import eleventh  # noqa: E402
-import fifteenth  # noqa: E402
-import fifth  # noqa: E402
-import fourteenth  # noqa: E402
-import fourth  # noqa: E402
-import nineteenth  # noqa: E402
-import ninth  # noqa: E402
-import opened  # noqa: E402
-import seventeenth  # noqa: E402
-import seventh  # noqa: E402
-import sixteenth  # noqa: E402
-import sixth  # noqa: E402
-import tenth  # noqa: E402
-import third  # noqa: E402
-import thirteenth  # noqa: E402
-import twelfth  # noqa: E402
-import twentieth  # noqa: E402
-import twentyeighth  # noqa: E402
-import twentyfifth  # noqa: E402
-import twentyfirst  # noqa: E402
-import twentyfourth  # noqa: E402
-import twentysecond  # noqa: E402
-import twentyseventh  # noqa: E402
-import twentysixth  # noqa: E402
-import twentythird  # noqa: E402
+import halves  # noqa: E402
 from faults import (  # noqa: E402
     BF16,
     DIFFUSION,
@@ -73,14 +47,17 @@ from faults import (  # noqa: E402
 from healthy import HEALTHY, LOOP, NOISY, PLAIN, Healthy  # noqa: E402
 from putaway import part_of, put_away  # noqa: E402
 
-STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 200, RANKS: 200,
-         **dict.fromkeys(LOOP, 200), **opened.STEPS, **third.STEPS, **fourth.STEPS, **fifth.STEPS,
-         **sixth.STEPS, **seventh.STEPS, **eighth.STEPS, **ninth.STEPS, **tenth.STEPS,
-         **eleventh.STEPS, **twelfth.STEPS, **thirteenth.STEPS, **fourteenth.STEPS,
-         **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS,
-         **nineteenth.STEPS, **twentieth.STEPS, **twentyfirst.STEPS, **twentysecond.STEPS,
-         **twentythird.STEPS, **twentyfourth.STEPS, **twentyfifth.STEPS,
-         **twentysixth.STEPS, **twentyseventh.STEPS, **twentyeighth.STEPS}  # fmt: skip
+STEPS = {
+    GPT: 200,
+    MOE: 200,
+    ENCODER: 220,
+    VISION: 210,
+    TRAINER: 200,
+    POLICY: 200,
+    RANKS: 200,
+    **dict.fromkeys(LOOP, 200),
+    **halves.STEPS,
+}
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import fifteenth
-import ninth
-import sixteenth
-from ninth import Row, Settings, some
+from halves import fifteenth, ninth, sixteenth
+from halves.ninth import Row, Settings, some
 
 KILIMS, BIRDCALLS, TOASTS = "kilims", "birdcalls", "toasts"
 LIFTS, BALLADS, CANALS = "lifts", "ballads", "canals"

@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import seventeenth
-import sixteenth
-from ninth import Row, Settings, some
+from halves import eighteenth, ninth, seventeenth, sixteenth
+from halves.ninth import Row, Settings, some
 
 PROGRAMS = ("swarms", "blazons", "routes", "corals", "litanies", "parcels")
 SWARMS, BLAZONS, ROUTES, CORALS, LITANIES, PARCELS = PROGRAMS

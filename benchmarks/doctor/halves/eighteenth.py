@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import ninth
-import seventeenth
-import sixteenth
-from ninth import Row, Settings, some
+from halves import ninth, seventeenth, sixteenth
+from halves.ninth import Row, Settings, some
 
 SCRIBBLES, REMEDIES, AROMAS = "scribbles", "remedies", "aromas"
 SNOWFLAKES, BULLETINS, METEORS = "snowflakes", "bulletins", "meteors"

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import ninth
-import tenth
-from ninth import Row, Settings, some
+from halves import ninth, tenth
+from halves.ninth import Row, Settings, some
 
 LEAVES, COASTS, PULSES, GLOSSARIES = "leaves", "coasts", "pulses", "glossaries"
 COURTESIES, TREMORS, SPELLINGS, LOGBOOKS, HARBOURS = "courtesies", "tremors", "spellings", "logbooks", "harbours"

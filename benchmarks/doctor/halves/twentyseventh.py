@@ -18,12 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentysixth
-from ninth import Row, Settings
-from twentysixth import several
+from halves import eighteenth, ninth, sixteenth, twentysixth
+from halves.ninth import Row, Settings
+from halves.twentysixth import several
 
 PROGRAMS = ("skylines", "dosages", "itineraries", "vacancies", "equations", "incidents")
 SKYLINES, DOSAGES, ITINERARIES, VACANCIES, EQUATIONS, INCIDENTS = PROGRAMS

@@ -16,10 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eleventh
-import ninth
-import tenth
-from ninth import Row, Settings, some
+from halves import eleventh, ninth, tenth
+from halves.ninth import Row, Settings, some
 
 AZULEJOS, DUNES, PERFUMES = "azulejos", "dunes", "perfumes"
 INSCRIPTIONS, FAREWELLS, HOTLINES = "inscriptions", "farewells", "hotlines"

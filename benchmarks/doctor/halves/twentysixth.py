@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentyfifth
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentyfifth
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("crystals", "peptides", "tallies", "gardens", "snippets", "minerals")
 CRYSTALS, PEPTIDES, TALLIES, GARDENS, SNIPPETS, MINERALS = PROGRAMS

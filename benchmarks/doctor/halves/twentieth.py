@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import nineteenth
-import ninth
-import sixteenth
-from ninth import Row, Settings
+from halves import eighteenth, nineteenth, ninth, sixteenth
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("tides", "archives", "whales", "signposts", "herbals", "rollers")
 TIDES, ARCHIVES, WHALES, SIGNPOSTS, HERBALS, ROLLERS = PROGRAMS

@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentieth
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentieth
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("petals", "kitchens", "headlines", "spectra", "reels", "auctions")
 PETALS, KITCHENS, HEADLINES, SPECTRA, REELS, AUCTIONS = PROGRAMS

@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentysecond
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentysecond
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("marbles", "pantries", "slogans", "whistles", "chronicles", "pagers")
 MARBLES, PANTRIES, SLOGANS, WHISTLES, CHRONICLES, PAGERS = PROGRAMS

@@ -18,12 +18,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentyseventh
-from ninth import Row, Settings
-from twentysixth import several
+from halves import eighteenth, ninth, sixteenth, twentyseventh
+from halves.ninth import Row, Settings
+from halves.twentysixth import several
 
 PROGRAMS = ("grooves", "thermostats", "cocktails", "footprints", "genealogies", "potholes")
 GROOVES, THERMOSTATS, COCKTAILS, FOOTPRINTS, GENEALOGIES, POTHOLES = PROGRAMS

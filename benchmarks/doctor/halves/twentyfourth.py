@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentythird
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentythird
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("chimes", "clocks", "waiters", "borrowers", "tablatures", "packets")
 CHIMES, CLOCKS, WAITERS, BORROWERS, TABLATURES, PACKETS = PROGRAMS

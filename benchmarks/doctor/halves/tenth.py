@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import ninth
-from ninth import Row, Settings, some
+from halves import ninth
+from halves.ninth import Row, Settings, some
 
 FLAGS, SEASONS, VOICES, DATES = "flags", "seasons", "voices", "dates"
 JURIES, PAYMENTS, JOURNALS, MENUS, CONVOYS = "juries", "payments", "journals", "menus", "convoys"

@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eleventh
-import ninth
-import tenth
-from ninth import Row, Settings, some
+from halves import eleventh, ninth, tenth
+from halves.ninth import Row, Settings, some
 
 POSTMARKS, GAITS, RECEIPTS = "postmarks", "gaits", "receipts"
 TURBINES, RECITALS, ORCHARDS = "turbines", "recitals", "orchards"

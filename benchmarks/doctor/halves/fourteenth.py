@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import ninth
-import tenth
-import thirteenth
-from ninth import Row, Settings, some
+from halves import ninth, tenth, thirteenth
+from halves.ninth import Row, Settings, some
 
 ALMANACS, FERRIES, ERRANDS = "almanacs", "ferries", "errands"
 MUSHROOMS, KITES, VALVES = "mushrooms", "kites", "valves"

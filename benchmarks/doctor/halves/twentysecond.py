@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentyfirst
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentyfirst
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("passes", "concierges", "apologies", "skymaps", "fables", "smears")
 PASSES, CONCIERGES, APOLOGIES, SKYMAPS, FABLES, SMEARS = PROGRAMS

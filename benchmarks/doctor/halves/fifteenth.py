@@ -17,10 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import fourteenth
-import ninth
-import tenth
-from ninth import Row, Settings, some
+from halves import fourteenth, ninth, tenth
+from halves.ninth import Row, Settings, some
 
 TELEGRAMS, KNITS, PETITIONS = "telegrams", "knits", "petitions"
 INVITATIONS, MOTHS, GLACIERS = "invitations", "moths", "glaciers"

@@ -17,11 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import eighteenth
-import ninth
-import sixteenth
-import twentyfourth
-from ninth import Row, Settings
+from halves import eighteenth, ninth, sixteenth, twentyfourth
+from halves.ninth import Row, Settings
 
 PROGRAMS = ("plumes", "addresses", "directions", "costumes", "gambits", "heartbeats")
 PLUMES, ADDRESSES, DIRECTIONS, COSTUMES, GAMBITS, HEARTBEATS = PROGRAMS

@@ -111,6 +111,8 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"(?:unrecognized arguments|argument\b|the following arguments are required|ambiguous option|"
                 rb"too few arguments|no such option)"),
      "failed", ""),
+    (expression(rb"^[\w./-]{0,80}python[\d.]{0,6}(?:\.exe)?: can't (?:open file|find '__main__' module) "),
+     "failed", ""),
     (expression(rb"^thread 'main' panicked at |^panic: |^ERROR: LoadError: |^Error using [\w./]{1,80}|"
                 rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
                 rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
@@ -142,7 +144,9 @@ _TROUBLE = expression(
 )
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
-    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b"
+    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b|"
+    rb"\berror (?:is )?(?:lower|less|below|under|smaller) |\b(?:low|small) enough error\b|"
+    rb"^\W{0,8}(?:[a-z]{1,12} ){0,2}error\s?[:=]\s{0,4}[-+]?\d{0,9}\.\d[\d.e+-]{0,24}%?\s*$"  # `Error: 0.02`
 )
 _STATEMENT = expression(rb"\s*(?:assert|def|class|print|log(?:ger|ging)?\.\w{1,9})[ (].*\w\([^)\n]{0,80}[\"']")
 _CODE = expression(

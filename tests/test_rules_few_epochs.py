@@ -217,3 +217,25 @@ def test_two_evaluations_far_above_the_training(tmp_path: Path, evaluated: tuple
     ))  # fmt: skip
     findings = diagnose(barograph.read(path)[0])["findings"]
     assert ("evaluation_gap" in {one["rule"] for one in findings}) == says
+
+
+@pytest.mark.parametrize(
+    ("loss", "right", "evaluated", "rows", "says"),
+    [
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 5, True),
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 4, False),
+        ("11.{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 5, False),  # it falls
+        ("2.5{at}", "0.10{at}", "2.59{at} - val_acc: 0.0{nine}", 5, False),  # near ln 10
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.2{at}5", 5, False),  # more are right
+        ("7.66{at}", "0.50{at}", "", 8, True),
+        ("7.66{at}", "0.50{at}", "", 7, False),
+        ("7.66{at}", "0.5{at}", "", 8, False),
+    ],
+)
+def test_a_loss_far_above_a_guess_whose_accuracy_is_one_is_sure_of_an_answer(
+    tmp_path: Path, loss: str, right: str, evaluated: str, rows: int, says: bool
+) -> None:
+    row = f"Epoch {{epoch}}/99 - loss: {loss} - acc: {right}" + (f" - val_loss: {evaluated}" if evaluated else "")
+    places = [(1, 0, 3, 2, 4, 0, 1, 2)[at] for at in range(rows)]
+    text = "".join(row.format(epoch=4 + at, at=one, nine=95 + one) + "\n" for at, one in enumerate(places))
+    assert ("not_learning" in warned(tmp_path, text)) == says

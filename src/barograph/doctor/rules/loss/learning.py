@@ -17,7 +17,7 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers
+from barograph.doctor.rules.loss.one_answer import nothing_helps, nothing_moves, one_share, same_answers
 from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
     drops_to_a_guess,
@@ -28,6 +28,7 @@ from barograph.doctor.rules.loss.short_runs import (
     nothing_learnt,
     stands_still,
     stays_a_guess,
+    sure_and_wrong,
 )
 from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
@@ -114,7 +115,9 @@ class NotLearning(CurveRule):
     and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
     0.05. Eight rows or more, of any part of a run, in which the accuracies of the evaluation are the same number to the
     last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
-    answered. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
+    answered. So are eight rows, or five with evaluations, whose losses rest within a hundredth, at one and a half times
+    that of a guess or more, while all accuracies are those of a guess among twenty or fewer, within a fifth (a fiftieth
+    among less than five): outputs that are sure of an answer. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
     loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in which losses and
     accuracies are the same to the last digit, but for the training's first row, where no accuracy reaches a half; and
     four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of
@@ -386,10 +389,13 @@ class NotLearning(CurveRule):
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
         still = 0.0 if epochs or told or by_chance else stands_still(rows.value, *beside)
+        wrong = 0 if epochs or told or by_chance or still else sure_and_wrong(rows.value, *beside)
         if by_chance:
             yield one_share(self, rows, _unit(history), by_chance)
         elif still:
             yield nothing_moves(self, rows, _unit(history), still)
+        elif wrong and not is_game(history, channel):
+            yield nothing_helps(self, rows, _unit(history), wrong)
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:

@@ -49,6 +49,7 @@ _STILL, _FITTED, _AT_FIRST = (
     0.01,
 )  # rows; a loss that may be rounded; of the loss, how far the first row may be
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
+_SURE, _RESTING, _MORE_CLASSES = 1.5, 0.01, 5  # times a guess; of losses, their spread; from which on shares vary
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -190,6 +191,24 @@ def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
     count = round(1 / share) if 0 < share <= 0.5 * (1 + _TO_FOUR_DIGITS) else 0
     same = (correct == share).all() and abs(correct[0] * count - 1) < _TO_FOUR_DIGITS
     return count if count and same and abs(accuracy * count - 1).max() < _TO_FOUR_DIGITS else 0
+
+
+def sure_and_wrong(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
+    """Among how many classes accuracies are a guess while losses [n] rest within a hundredth far above that of one, as
+    those of outputs that are sure of the same answer whatever comes: in eight rows or more, five with evaluations; 0
+    where they are not."""
+    rows = _STILL if len(correct) >= _STILL else _EPOCHS
+    shares = [each for each in (accuracy, correct) if len(each)]
+    if min(len(value), len(accuracy)) < rows or not min(each.min() for each in (value, *shares)) > 0:
+        return 0
+    count = round(1 / float((correct if len(correct) >= _STILL else accuracy).mean()))
+    if not 2 <= count <= _CLASSES:
+        return 0
+    near = 2 * _BY_CHANCE if count >= _MORE_CLASSES else _SHARE
+    at_chance = all(abs(each * count - 1).max() <= near for each in shares)
+    levels = [each for each in (value, evaluation) if len(each)]
+    rests = all(numpy.ptp(each) < _RESTING * each.min() and each.min() > _SURE * math.log(count) for each in levels)
+    return count if at_chance and rests else 0
 
 
 def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:

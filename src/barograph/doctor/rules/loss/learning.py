@@ -117,11 +117,12 @@ class NotLearning(CurveRule):
     last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
     answered. So are eight rows, or five with evaluations, whose losses rest within a hundredth, at one and a half times
     that of a guess or more, while all accuracies are those of a guess among twenty or fewer, within a fifth (a fiftieth
-    among less than five): outputs that are sure of an answer. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
-    loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in which losses and
-    accuracies are the same to the last digit, but for the training's first row, where no accuracy reaches a half; and
-    four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of
-    it, and whose evaluations have the same accuracy each time, that of such a guess.
+    among less than five): outputs that are sure of an answer. So are a dozen epochs in which the training's accuracy
+    never changes, where no other is logged, and the loss fell by less than 15%. So are five rows or more, all there
+    are, or four with evaluations, in which losses and accuracies are the same to the last digit, but for the training's
+    first row, where no accuracy reaches a half; and four rows or more, in a thousand steps, whose first loss is far
+    above a guess, all later ones within a fiftieth of it, and whose evaluations have the same accuracy each time, that
+    of such a guess.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.

@@ -239,3 +239,14 @@ def test_a_loss_far_above_a_guess_whose_accuracy_is_one_is_sure_of_an_answer(
     places = [(1, 0, 3, 2, 4, 0, 1, 2)[at] for at in range(rows)]
     text = "".join(row.format(epoch=4 + at, at=one, nine=95 + one) + "\n" for at, one in enumerate(places))
     assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(("evaluated", "says"), [(0.25, True), (0.02, False)])
+def test_an_evaluation_whose_name_has_a_number_is_no_term_of_itself(
+    tmp_path: Path, evaluated: float, says: bool
+) -> None:
+    row = "[{at}]\ttraining's multi_logloss: {one:.6f}\tvalid_1's multi_logloss: {two:.6f}\n"
+    path = tmp_path / "train.log"
+    path.write_text("".join(row.format(at=40 + at, one=0.018 - at / 2000, two=evaluated) for at in range(5)))
+    findings = diagnose(barograph.read(path)[0])["findings"]
+    assert ("evaluation_gap" in {one["rule"] for one in findings}) == says

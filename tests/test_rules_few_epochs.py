@@ -247,6 +247,6 @@ def test_an_evaluation_whose_name_has_a_number_is_no_term_of_itself(
 ) -> None:
     row = "[{at}]\ttraining's multi_logloss: {one:.6f}\tvalid_1's multi_logloss: {two:.6f}\n"
     path = tmp_path / "train.log"
-    path.write_text("".join(row.format(at=40 + at, one=0.018 - at / 2000, two=evaluated) for at in range(5)))
+    path.write_text("".join(row.format(at=40 + at, one=0.018 - at / 2000, two=evaluated + at / 999) for at in range(5)))
     findings = diagnose(barograph.read(path)[0])["findings"]
     assert ("evaluation_gap" in {one["rule"] for one in findings}) == says

@@ -70,3 +70,8 @@ def test_an_error_alone_behind_its_iteration_is_the_loss_and_goes_wrong_nowhere(
 ])  # fmt: skip
 def test_what_boosting_and_tables_call_them(name: str, role: str) -> None:
     assert roles.plays(role, name)
+
+
+def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
+    assert roles.main_loss(["train-merror", "train-mlogloss"]) == "train-mlogloss"
+    assert roles.main_evaluation(["eval-merror", "eval-mlogloss"]) == "eval-mlogloss"

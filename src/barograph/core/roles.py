@@ -191,6 +191,7 @@ _OF_POLICY = re.compile(
 )
 _OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
 _OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
+_WRONG = re.compile(r"(?:merror|(?:multi|binary)_error)$")  # shares that are wrong, of boosting: behind any loss
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(
@@ -314,6 +315,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     found = chosen_names + sorted(
         matching,
         key=lambda name: (
+            _WRONG.search(normal(name)) is not None,
             _BARE.fullmatch(plain_name(name)) is not None,
             _MADE.search(name) is not None,
             _OF_ADVERSARY.search(plain_name(name)) is not None or _is_first_of_two(name, channels),

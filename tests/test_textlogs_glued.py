@@ -72,6 +72,13 @@ def test_what_boosting_and_tables_call_them(name: str, role: str) -> None:
     assert roles.plays(role, name)
 
 
+def test_an_epoch_and_a_batch_with_a_dash_between(tmp_path: Path) -> None:
+    text = "".join(
+        f"INFO: epoch {1 + at // 5}-{1 + 100 * (at % 5)}, loss: {2 - at / 20:.3f} (me)\n" for at in range(15)
+    )
+    assert list(run_of(tmp_path, text).series("train/loss").step)[:7] == [1, 101, 201, 301, 401, 402, 502]
+
+
 def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
     assert roles.main_loss(["train-merror", "train-mlogloss"]) == "train-mlogloss"
     assert roles.main_evaluation(["eval-merror", "eval-mlogloss"]) == "eval-mlogloss"

@@ -20,6 +20,9 @@ _OF_EPOCH = expression(  # `loss of epoch 3, batch 50: 0.58`
     rb"(?i)((?:[a-z]{1,20}[ _]){0,3}loss) (?:of|in|at|for) epoch[ _-]?(\d{1,9})[ ,_-]{1,3}(?:batch|iter|step)[ _-]?"
     rb"(\d{1,12})\s?(?=[:=])"
 )
+_DASHED = expression(
+    rb"(?i)(?<![a-z])(epoch \d{1,6})-(\d{1,12})(?=[,:] {1,4}[a-z_ ]{0,20}loss\s?[:=])"
+)  # `epoch 1-599, loss: 0.4`
 _IN_ITS_BRACKETS = expression(  # `Loss [3, 200]: 0.58`, an epoch and a batch, and perhaps `(epoch, batch)` behind them
     rb"(?i)^(\W{0,8}(?:[a-z]{1,20}[ _]){0,2}loss)\s?\[(\d{1,9}),\s{0,8}(\d{1,12})\]"
     rb"(?:\s?\([a-z_ ,-]{3,40}\))?\s?(?=[:=]\s{0,8}[-\dni])"
@@ -400,6 +403,8 @@ def _of_programs(line: bytes) -> bytes:
         line = _VALI.sub(rb"\1al", line)
     if (b"V_L" in line or b"V_l" in line) and (b"T_L" in line or b"T_l" in line):
         line = _SIDE.sub(lambda side: b"train_" if side[1] == b"T" else b"val_", line)
+    if b"poch " in line:
+        line = _DASHED.sub(rb"\1 batch \2", line)
     if b" sequences (" in line:
         line = _OF_SEQUENCES.sub(rb"step \1 objf", line)
     if b"inibatches" in line:

@@ -27,7 +27,7 @@ def run_of(folder: Path, text: str) -> barograph.StoredRun:
 def test_rows_printed_one_behind_the_other_are_rows(tmp_path: Path, form: str) -> None:
     loss, right = 2 - np.arange(9) / 8, 40 + 2.0 * np.arange(9)
     text = "".join(form.format(at + 1, loss[at], right[at], 40 * (at + 1)) for at in range(9))
-    run = run_of(tmp_path, "Using cpu\n" + text + "\n")
+    run = run_of(tmp_path, text + "\n")
     np.testing.assert_allclose(run.series("train/loss").value, loss, atol=6e-5)
     np.testing.assert_allclose(run.series("eval/accuracy").value, right, atol=6e-3)
     assert set(run.names()) == {"train/loss", "eval/accuracy"}

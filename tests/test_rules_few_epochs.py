@@ -250,3 +250,25 @@ def test_an_evaluation_whose_name_has_a_number_is_no_term_of_itself(
     path.write_text("".join(row.format(at=40 + at, one=0.018 - at / 2000, two=evaluated + at / 999) for at in range(5)))
     findings = diagnose(barograph.read(path)[0])["findings"]
     assert ("evaluation_gap" in {one["rule"] for one in findings}) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "right", "says"),
+    [
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.106, 0.095), True),
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308), (0.098, 0.103, 0.106, 0.095), False),
+        ((2.6, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.106, 0.095), False),  # it fell
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.288, 2.28), (0.098, 0.103, 0.106, 0.095), False),  # it learns
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.126, 0.095), False),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026, 2.3031), (0.102, 0.101, 0.098, 0.099), True),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026), (0.102, 0.101, 0.098, 0.099), False),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026, 2.298), (0.102, 0.101, 0.098, 0.099), False),
+        ((0.71, 0.6936, 0.6934, 0.6932, 0.6933, 0.6932), (0.502, 0.499, 0.505, 0.497), True),
+        ((0.71, 0.6936, 0.6934, 0.6932, 0.6933, 0.6932), (0.502, 0.499, 0.515, 0.487), False),
+    ],
+)
+def test_epochs_without_evaluations_that_stay_a_guess(
+    tmp_path: Path, losses: tuple[float, ...], right: tuple[float, ...], says: bool
+) -> None:
+    rows = [f"Epoch {at}/99 - loss: {one} - acc: {right[at % 4]}\n" for at, one in enumerate(losses, 1)]
+    assert ("not_learning" in warned(tmp_path, "".join(rows))) == says

@@ -28,6 +28,8 @@ _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single ro
 _EPOCHS = 8  # that are a guess
 _CLASSES, _BOTH = 20, 0.003  # of a guess that losses alone tell, and how far they may be from it, as a share
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
+_WORSE, _HIGHER = 0.015, 0.1  # how far above it: what is worse than a guess knows nothing; the first of epochs
+_SIX_EPOCHS, _NEAR_ABOVE, _WIDER = 6, 0.003, 0.05  # of few, without evaluations; above; accuracies among five or more
 _FEW_EPOCHS, _NEARER, _SHARE = 4, 0.001, 0.02  # the same of fewer; how far losses and accuracies may be, as shares
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
 _EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
@@ -120,32 +122,37 @@ def falls_evenly(evaluation: NDArray[Any], rates: NDArray[Any]) -> float:
 
 
 def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
-    """Among how many classes epochs' losses [n] are a uniform guess, with the accuracies beside them, and evaluations
-    where there are any; 0 where they are not, or there are fewer than eight (`few_stay_a_guess`: four)."""
+    """Among how many classes epochs' losses [n] are a uniform guess, or a little worse than one, with the accuracies
+    beside them, and evaluations where there are any; the first may be higher. 0 where they are not, or there are fewer
+    than eight (`few_stay_a_guess`: four)."""
     known = correct if len(correct) >= _EPOCHS else accuracy
     if len(value) < _EPOCHS or len(known) < _EPOCHS or not known.min() > 0:
         return 0
     count = round(1 / float(known.mean()))
     if count < 2 or abs(known * count - 1).max() > _BY_CHANCE:
         return 0
-    expected = math.log(count)
-    losses = numpy.concatenate([value, evaluation])
-    return count if abs(losses / expected - 1).max() < _GUESS else 0
+    off = numpy.concatenate([value[1:], evaluation]) / math.log(count) - 1
+    near = off.min() > -_GUESS and off.max() < _WORSE
+    return count if near and -_GUESS < value[0] / math.log(count) - 1 < _HIGHER else 0
 
 
 def few_stay_a_guess(
     value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]
 ) -> int:
-    """The same of four epochs or more with evaluations: all of these, and of the training all but the first epoch, are
-    much nearer to a guess; 0 where they are not."""
-    if min(map(len, (value, accuracy, evaluation, correct))) < _FEW_EPOCHS or not correct.min() > 0:
+    """The same of four epochs or more with evaluations, six without: all of these, and of the training all but the
+    first epoch, are much nearer to a guess; 0 where they are not."""
+    bare = not len(evaluation) and not len(correct)
+    parts = (value, accuracy) if bare else (value, accuracy, evaluation, correct)
+    if min(map(len, parts)) < (_SIX_EPOCHS if bare else _FEW_EPOCHS):
         return 0
-    count = round(1 / float(correct.mean()))
+    known = accuracy[1:] if bare else correct
+    count = round(1 / float(known.mean())) if known.min() > 0 else 0
     if count < 2:
         return 0
-    losses, shares = numpy.concatenate([value[1:], evaluation]), numpy.concatenate([accuracy[1:], correct])
-    near = abs(losses / math.log(count) - 1).max() < _NEARER and abs(shares * count - 1).max() < _SHARE
-    return count if near else 0
+    off = numpy.concatenate([value[1:], evaluation]) / math.log(count) - 1
+    shares = numpy.concatenate([accuracy[1:], correct])
+    near = off.min() > -_NEARER and off.max() < _NEAR_ABOVE
+    return count if near and abs(shares * count - 1).max() < (_SHARE if count < _MORE_CLASSES else _WIDER) else 0
 
 
 def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:

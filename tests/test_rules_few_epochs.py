@@ -272,3 +272,26 @@ def test_epochs_without_evaluations_that_stay_a_guess(
 ) -> None:
     rows = [f"Epoch {at}/99 - loss: {one} - acc: {right[at % 4]}\n" for at, one in enumerate(losses, 1)]
     assert ("not_learning" in warned(tmp_path, "".join(rows))) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        ([2.3, 2.0, 1.8, 1.7, 1.65, 1.8, 2.1, 2.9, 4.2, 7.0], True),
+        ([2.3, 2.0, 1.8, 1.7, 1.65, 1.8, 2.1, 2.0, 2.2, 2.4], False),  # little above the first
+        ([1.0, 0.9, 0.85, 0.8, 0.82, 0.9, 1.0, 1.15, 1.3, 1.5, 1.8, 2.2], True),
+        ([1.0, 0.9, 0.85, 0.8, 1.0, 1.3, 1.5, 1.8], False),  # too few that rise, of what fell so little
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303, 2.303], True),
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303], False),
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303, 2.1], False),
+        ([2.3, 1.5, 1.6, 0.8, 0.7, 2.303, 2.31, 2.303], False),  # it goes up and down
+        ([2.3, 1.9, 1.7, 3.5, 8.9], True),
+        ([2.3, 1.9, 1.7, 3.5, 6.0], False),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", " | reward -3.0"])
+def test_a_loss_that_fell_and_turned_diverges(tmp_path: Path, losses: list[float], says: bool, beside: str) -> None:
+    text = "".join(f"Epoch {at}/99, loss: {one:.4f}{beside}\n" for at, one in enumerate(losses, 1))
+    found = warned(tmp_path, text)
+    assert ("divergence" in found) == (says and not beside)
+    assert not says or beside or f"above its start of {losses[0]:.4g}" in found["divergence"]

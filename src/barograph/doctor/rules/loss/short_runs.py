@@ -24,6 +24,7 @@ _LEAP = 1.5  # times any row before
 _TIMES, _HUNDRED = 5.0, 100.0  # the row before; the rows ahead, and at least
 _IN_ORDER = 0.8  # of all pairs of rows, more that rise than fall: a curve that wanders has less, but for one in 300
 _RISING = 10  # rows
+_FALLEN, _THREE_QUARTERS = 3, 0.75  # rows that fell one after the other; of the first, the lowest at most
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
 _CLASSES, _BOTH = 20, 0.003  # of a guess that losses alone tell, and how far they may be from it, as a share
@@ -90,6 +91,23 @@ def leaps(value: NDArray[Any]) -> tuple[int, float] | None:
         if value[:at].min() > 0 and value[at:].min() >= _LEAP * value[:at].max():
             return at, float(value[:at].min())
     return None
+
+
+def turns(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of rows [n] of which the first ones fell, each below the one before, three at least and to three quarters, the
+    first behind the lowest, and the lowest; where all since have risen, four at least, to twice the lowest and a fifth
+    above the first; or the last three are all as high as the first was, a half above the lowest; or two have come
+    since, half as high again as the first and three times as high. Where six or more rise so, what fell may be less."""
+    low = int(value.argmin())
+    fell, rose, first = value[: low + 1], value[low + 1 :], float(value[0])
+    bottom = float(value[low])
+    rising = len(rose) > _FALLEN and (numpy.diff(rose) > 0).all() and rose[-1] > max(2 * bottom, 1.2 * first)
+    little = len(fell) < _FALLEN or bottom > _THREE_QUARTERS * first
+    if not bottom > 0 or (numpy.diff(fell) >= 0).any() or (little and not (rising and len(rose) >= 2 * _FALLEN)):
+        return None
+    back = len(rose) >= _FALLEN and rose[-_FALLEN:].min() >= max(0.99 * first, _LEAP * bottom)
+    leapt = len(rose) == _FALLEN - 1 and rose[0] >= _LEAP * first and rose[1] >= _FALLEN * first
+    return (low + 1, bottom) if rising or back or leapt else None
 
 
 def rises_throughout(value: NDArray[Any]) -> tuple[int, float] | None:

@@ -295,3 +295,24 @@ def test_a_loss_that_fell_and_turned_diverges(tmp_path: Path, losses: list[float
     found = warned(tmp_path, text)
     assert ("divergence" in found) == (says and not beside)
     assert not says or beside or f"above its start of {losses[0]:.4g}" in found["divergence"]
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "beside", "says"),
+    [
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.51], "", True),
+        ([93.0, 96.0, 98.0, 99.0, 99.5], [50.0, 51.0, 50.0, 49.0, 51.0], "", True),
+        ([0.93, 0.96, 0.98, 0.99], [0.5, 0.51, 0.5, 0.49], "", False),
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.54], "", False),  # it gets better
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.6, 0.61, 0.6, 0.59, 0.61], "", False),
+        ([0.8, 0.82, 0.84, 0.86, 0.88], [0.5, 0.51, 0.5, 0.49, 0.51], "", False),
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.51], " - val_loss: 0.71", False),  # for others
+    ],
+)
+def test_answers_that_hold_for_the_training_alone_are_learnt_by_heart(
+    tmp_path: Path, trained: list[float], evaluated: list[float], beside: str, says: bool
+) -> None:
+    pairs = enumerate(zip(trained, evaluated, strict=True), 6)
+    row = "Epoch {at}/10 - loss: {loss:.4f} - acc: {one}{beside} - val_acc: {two}\n"
+    text = "".join(row.format(at=at, loss=2 / at, one=one, two=two, beside=beside) for at, (one, two) in pairs)
+    assert ("ranking_by_heart" in warned(tmp_path, text)) == says

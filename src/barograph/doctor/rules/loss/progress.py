@@ -90,8 +90,8 @@ class Divergence(CurveRule):
     five times the row before, the last one a hundred times the median of those ahead of both, and above a hundred. So
     are, of a loss without a reward that fell row after row at first, three at least and to three quarters: four or more
     that rise one after the other, to twice the lowest and a fifth above the first (six, however little fell); three at
-    the end that are as high as the first, and half as high again as the lowest; or two at the end, half as high again
-    as the first and three times as high.
+    the end that are as high as the first, and half as high again as the lowest; or two at the end, the first half as
+    high again as the first row, the second as much above that and three times as high as the first row.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """

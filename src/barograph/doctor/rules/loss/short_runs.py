@@ -97,7 +97,8 @@ def turns(value: NDArray[Any]) -> tuple[int, float] | None:
     """Of rows [n] of which the first ones fell, each below the one before, three at least and to three quarters, the
     first behind the lowest, and the lowest; where all since have risen, four at least, to twice the lowest and a fifth
     above the first; or the last three are all as high as the first was, a half above the lowest; or two have come
-    since, half as high again as the first and three times as high. Where six or more rise so, what fell may be less."""
+    since, the first half as high again as the first row, the second half as high again as that and three times as high
+    as the first row. Where six or more rise so, what fell may be less."""
     low = int(value.argmin())
     fell, rose, first = value[: low + 1], value[low + 1 :], float(value[0])
     bottom = float(value[low])
@@ -106,7 +107,7 @@ def turns(value: NDArray[Any]) -> tuple[int, float] | None:
     if not bottom > 0 or (numpy.diff(fell) >= 0).any() or (little and not (rising and len(rose) >= 2 * _FALLEN)):
         return None
     back = len(rose) >= _FALLEN and rose[-_FALLEN:].min() >= max(0.99 * first, _LEAP * bottom)
-    leapt = len(rose) == _FALLEN - 1 and rose[0] >= _LEAP * first and rose[1] >= _FALLEN * first
+    leapt = len(rose) == _FALLEN - 1 and rose[0] >= _LEAP * first and rose[1] >= max(_FALLEN * first, _LEAP * rose[0])
     return (low + 1, bottom) if rising or back or leapt else None
 
 

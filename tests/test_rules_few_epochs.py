@@ -217,3 +217,102 @@ def test_two_evaluations_far_above_the_training(tmp_path: Path, evaluated: tuple
     ))  # fmt: skip
     findings = diagnose(barograph.read(path)[0])["findings"]
     assert ("evaluation_gap" in {one["rule"] for one in findings}) == says
+
+
+@pytest.mark.parametrize(
+    ("loss", "right", "evaluated", "rows", "says"),
+    [
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 5, True),
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 4, False),
+        ("11.{at}", "0.10{at}", "11.59{at} - val_acc: 0.0{nine}", 5, False),  # it falls
+        ("2.5{at}", "0.10{at}", "2.59{at} - val_acc: 0.0{nine}", 5, False),  # near ln 10
+        ("11.5{at}", "0.10{at}", "11.59{at} - val_acc: 0.2{at}5", 5, False),  # more are right
+        ("7.66{at}", "0.50{at}", "", 8, True),
+        ("7.66{at}", "0.50{at}", "", 7, False),
+        ("7.66{at}", "0.5{at}", "", 8, False),
+    ],
+)
+def test_a_loss_far_above_a_guess_whose_accuracy_is_one_is_sure_of_an_answer(
+    tmp_path: Path, loss: str, right: str, evaluated: str, rows: int, says: bool
+) -> None:
+    row = f"Epoch {{epoch}}/99 - loss: {loss} - acc: {right}" + (f" - val_loss: {evaluated}" if evaluated else "")
+    places = [(1, 0, 3, 2, 4, 0, 1, 2)[at] for at in range(rows)]
+    text = "".join(row.format(epoch=4 + at, at=one, nine=95 + one) + "\n" for at, one in enumerate(places))
+    assert ("not_learning" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(("evaluated", "says"), [(0.25, True), (0.02, False)])
+def test_an_evaluation_whose_name_has_a_number_is_no_term_of_itself(
+    tmp_path: Path, evaluated: float, says: bool
+) -> None:
+    row = "[{at}]\ttraining's multi_logloss: {one:.6f}\tvalid_1's multi_logloss: {two:.6f}\n"
+    path = tmp_path / "train.log"
+    path.write_text("".join(row.format(at=40 + at, one=0.018 - at / 2000, two=evaluated + at / 999) for at in range(5)))
+    findings = diagnose(barograph.read(path)[0])["findings"]
+    assert ("evaluation_gap" in {one["rule"] for one in findings}) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "right", "says"),
+    [
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.106, 0.095), True),
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308), (0.098, 0.103, 0.106, 0.095), False),
+        ((2.6, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.106, 0.095), False),  # it fell
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.288, 2.28), (0.098, 0.103, 0.106, 0.095), False),  # it learns
+        ((2.39, 2.306, 2.311, 2.303, 2.309, 2.304, 2.308, 2.31), (0.098, 0.103, 0.126, 0.095), False),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026, 2.3031), (0.102, 0.101, 0.098, 0.099), True),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026), (0.102, 0.101, 0.098, 0.099), False),
+        ((2.33, 2.304, 2.305, 2.303, 2.3026, 2.298), (0.102, 0.101, 0.098, 0.099), False),
+        ((0.71, 0.6936, 0.6934, 0.6932, 0.6933, 0.6932), (0.502, 0.499, 0.505, 0.497), True),
+        ((0.71, 0.6936, 0.6934, 0.6932, 0.6933, 0.6932), (0.502, 0.499, 0.515, 0.487), False),
+    ],
+)
+def test_epochs_without_evaluations_that_stay_a_guess(
+    tmp_path: Path, losses: tuple[float, ...], right: tuple[float, ...], says: bool
+) -> None:
+    rows = [f"Epoch {at}/99 - loss: {one} - acc: {right[at % 4]}\n" for at, one in enumerate(losses, 1)]
+    assert ("not_learning" in warned(tmp_path, "".join(rows))) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        ([2.3, 2.0, 1.8, 1.7, 1.65, 1.8, 2.1, 2.9, 4.2, 7.0], True),
+        ([2.3, 2.0, 1.8, 1.7, 1.65, 1.8, 2.1, 2.0, 2.2, 2.4], False),  # little above the first
+        ([1.0, 0.9, 0.85, 0.8, 0.82, 0.9, 1.0, 1.15, 1.3, 1.5, 1.8, 2.2], True),
+        ([1.0, 0.9, 0.85, 0.8, 1.0, 1.3, 1.5, 1.8], False),  # too few that rise, of what fell so little
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303, 2.303], True),
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303], False),
+        ([2.3, 1.5, 1.0, 0.8, 0.7, 2.303, 2.303, 2.1], False),
+        ([2.3, 1.5, 1.6, 0.8, 0.7, 2.303, 2.31, 2.303], False),  # it goes up and down
+        ([2.3, 1.9, 1.7, 3.5, 8.9], True),
+        ([2.3, 1.9, 1.7, 3.5, 6.0], False),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", " | reward -3.0"])
+def test_a_loss_that_fell_and_turned_diverges(tmp_path: Path, losses: list[float], says: bool, beside: str) -> None:
+    text = "".join(f"Epoch {at}/99, loss: {one:.4f}{beside}\n" for at, one in enumerate(losses, 1))
+    found = warned(tmp_path, text)
+    assert ("divergence" in found) == (says and not beside)
+    assert not says or beside or f"above its start of {losses[0]:.4g}" in found["divergence"]
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "beside", "says"),
+    [
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.51], "", True),
+        ([93.0, 96.0, 98.0, 99.0, 99.5], [50.0, 51.0, 50.0, 49.0, 51.0], "", True),
+        ([0.93, 0.96, 0.98, 0.99], [0.5, 0.51, 0.5, 0.49], "", False),
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.54], "", False),  # it gets better
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.6, 0.61, 0.6, 0.59, 0.61], "", False),
+        ([0.8, 0.82, 0.84, 0.86, 0.88], [0.5, 0.51, 0.5, 0.49, 0.51], "", False),
+        ([0.93, 0.96, 0.98, 0.99, 0.995], [0.5, 0.51, 0.5, 0.49, 0.51], " - val_loss: 0.71", False),  # for others
+    ],
+)
+def test_answers_that_hold_for_the_training_alone_are_learnt_by_heart(
+    tmp_path: Path, trained: list[float], evaluated: list[float], beside: str, says: bool
+) -> None:
+    pairs = enumerate(zip(trained, evaluated, strict=True), 6)
+    row = "Epoch {at}/10 - loss: {loss:.4f} - acc: {one}{beside} - val_acc: {two}\n"
+    text = "".join(row.format(at=at, loss=2 / at, one=one, two=two, beside=beside) for at, (one, two) in pairs)
+    assert ("ranking_by_heart" in warned(tmp_path, text)) == says

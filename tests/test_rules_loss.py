@@ -507,3 +507,11 @@ def test_the_loss_of_a_part_that_is_not_trained_is_not_the_training_s() -> None:
     assert not [one for one in found([rule() for rule in RULES], series) if one.rule == "zero_loss"]
     series["tag_loss"] = (step, np.zeros(80))
     assert [one for one in found([rule() for rule in RULES], series) if one.rule == "zero_loss"]
+
+
+@pytest.mark.parametrize(("first", "said"), [(0, False), (30, True)])
+def test_a_training_that_begins_anew_has_an_average_of_its_own(first: int, said: bool) -> None:
+    loss = np.r_[np.full(60, 0.01), np.full(6, 2.5)]
+    steps = np.r_[np.arange(60), np.arange(first, first + 6)]
+    findings = found([rule() for rule in RULES], {"train/loss": (steps, loss)})
+    assert [one.rule for one in findings if one.rule == "loss_level"] == ["loss_level"] * said

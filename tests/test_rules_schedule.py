@@ -93,6 +93,13 @@ def test_a_rate_of_zero_long_before_the_end_is_told_of() -> None:
     assert critical.severity == "critical"
 
 
+@pytest.mark.parametrize(("rows", "norm", "says"), [(2, 0.0, False), (3, 0.0, True), (3, 0.4, False), (5, 0.4, True)])
+def test_a_rate_of_zero_in_each_of_a_few_rows(rows: int, norm: float, says: bool) -> None:
+    parts = {"lr": np.zeros(rows), "loss": 12 + np.arange(rows) % 2 / 33, "norm": np.full(rows, norm)}
+    series = {f"train/{name}": (np.arange(rows), part) for name, part in parts.items()}
+    assert ("learning_rate_zero" in {one.rule for one in found([rule() for rule in RULES], series)}) == says
+
+
 @pytest.mark.parametrize(("rest", "says"), [(0.0, True), (1e-5, False)])
 def test_a_rate_that_is_zero_in_a_whole_launch_is_told_of(rest: float, says: bool) -> None:
     rate = np.concatenate([cosine(150), np.full(150, rest)])

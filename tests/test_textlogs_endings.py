@@ -20,6 +20,7 @@ RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x8 and 9x2)
 @pytest.mark.parametrize(("text", "says"), [
     (TRACEBACK, "line 5: RuntimeError: mat1 and mat2"),
     ("building the model\nKilled\n", "line 2: Killed"),
+    ("python3: can't open file '/a/train.py': [Errno 2] No such file or directory\n", "line 1: python3: can't open"),
     ("start\nslurmstepd: error: Detected 1 oom-kill event(s)\n", "line 2: slurmstepd"),
 ])  # fmt: skip
 def test_the_error_and_its_line_are_said_and_the_exit_code_is_4(

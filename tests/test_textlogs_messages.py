@@ -62,6 +62,21 @@ ENDS = [
     ("ERROR:tensorflow:Model diverged with loss = NaN.\n", "failed", "loss = NaN"),
     ("loss is exploding, aborting.\n", "failed", "exploding"),
     ("RuntimeError: a_wrapper: Loss became infinite or NaN at iteration=166!\n", "failed", "infinite"),
+    ("[2]+  Killed                  python train.py\n", "killed", "SIGKILL"),
+    ("zsh: killed     python train.py\n", "killed", "SIGKILL"),
+    ("Killed: 9\n", "killed", "SIGKILL"),
+    ("[1]    4711 segmentation fault  python train.py\n", "killed", "SIGSEGV"),
+    ("Abort trap: 6\n", "killed", "SIGABRT"),
+    ("Terminated: 15\n", "killed", "SIGTERM"),
+    ("thread 'main' (4711) panicked at src/net.rs:9:5:\n", "failed", "panicked"),
+    ("Execution halted\n", "failed", "halted"),
+    ("Unhandled exception. System.ArgumentException: no rows\n", "failed", "ArgumentException"),
+    ("Fatal error: Index out of range: file a.swift, line 6\n", "failed", "out of range"),
+    ("** (RuntimeError) no batch is left\n", "failed", "no batch"),
+    ("Uncaught TypeError: x is undefined\n", "failed", "undefined"),
+    ('Error: DriverError(CUDA_ERROR_LAUNCH_FAILED, "x")\n', "failed", "LAUNCH"),
+    ("FATAL ERROR: JavaScript heap out of memory\n", "out of memory", "heap"),
+    ("Loss is nan, stopping training\n", "failed", "stopping"),
 ]
 
 

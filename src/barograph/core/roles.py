@@ -18,7 +18,7 @@ from barograph.core.plain_names import LONGEST, plain_name
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
 _ENTROPIES = r"nll|neg(?:ative)?_log_likelihood|ce|xe|x_?ent(?:ropy)?|cross_?ent(?:ropy)?|log_perplexity|deviance"
-_ERRORS = r"r?ms[pl]?e|mae|bce|huber"
+_ERRORS = r"r?ms[pl]?e|mae|bce|huber|merror|(?:multi|binary)_error"
 # What else a training may be named after: a loss beside the name of its data alone.
 _OBJECTIVES = (
     r"contrastive|info_?nce|nt_?xent|sup_?con|triplet|arc_?face|ctc|rnn_?t|transducer|seq2seq|m?lm|(?:neg(?:ative)?_)?elbo|"
@@ -32,7 +32,7 @@ _COSTS = r"cost|obj(?:ective)?|criterion"
 _LOSSES = r"loss|verlust|perte|p[eé]rdida|perdita|perda"
 
 # the share of examples that are right
-_RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1)?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
+_RIGHT = r"(?:acc(?:uracy)?(?:[@_]?1|[_/]top_?1|[ _]?\(%\))?|top[-_@]?1(?:[_/]acc(?:uracy)?)?)"
 
 # `loss_cls`, the loss of a part; not what is said of a loss
 _NO_LOSS = (
@@ -191,6 +191,7 @@ _OF_POLICY = re.compile(
 )
 _OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
 _OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
+_WRONG = re.compile(r"(?:merror|(?:multi|binary)_error)$")  # shares that are wrong, of boosting: behind any loss
 _EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
 _OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
 _BARE = re.compile(
@@ -314,6 +315,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     found = chosen_names + sorted(
         matching,
         key=lambda name: (
+            _WRONG.search(normal(name)) is not None,
             _BARE.fullmatch(plain_name(name)) is not None,
             _MADE.search(name) is not None,
             _OF_ADVERSARY.search(plain_name(name)) is not None or _is_first_of_two(name, channels),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,7 @@ _DELIMITERS = ",;\t|"
 _MOST_RECORD = 1 << 20  # a quoted cell longer than this is a quote that was never closed
 _SAMPLE_ROWS = 200
 _FEW_ROWS, _FEW_COLUMNS = 8, 4  # of a table without a header
+_SAID = re.compile(r"[A-Za-z)\]]\s{0,2}[:=]\s{0,4}[-+]?\d[\d.]{0,20}(?:e[-+]?\d{1,3})?%?$")  # `Loss: 0.4`
 _MONITOR: dict[tuple[str, ...], list[str]] = {
     ("r", "l", "t"): ["reward", "episode_length", "wall_seconds"]
 }  # of Stable-Baselines3, a row an episode
@@ -108,6 +110,8 @@ def _layout(head: bytes, whole: bool) -> Layout | None:
         columns.pop()
     named = [column for column in columns if column]
     if len(named) < 2 or any(number(column) is not None for column in named) or max(map(len, named)) > 300:
+        return None
+    if sum(_SAID.search(column) is not None for column in named) > 1:  # a row of a log, which says names and values
         return None
     columns = _MONITOR.get(tuple(columns), _distinct(columns))
     fits = (

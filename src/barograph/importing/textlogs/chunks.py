@@ -42,6 +42,9 @@ _OF_HELD_OUT = expression(
 _GLUED = expression(  # a line of a logger's right behind another one, whose break got lost
     rb"20(?<=[A-Za-z%)\]]20)(?=\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d{3}[ Z])"
 )
+_LEAD = expression(  # of a row, where rows were printed one behind the other: `… 20.50Episode 7 Score: 22.1`
+    rb"(?:(?<=[\d%)\]])[ \t]{0,4}|^)(?=(?:\[[\w .-]{1,30}\] )?(?<![A-Za-z])[Ee]p(?:och|isode)[ :#\[]{1,2}\d)"
+)
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
@@ -94,7 +97,17 @@ def clean(text: bytes) -> bytes:
         text = _QUOTES.sub(lambda found: _CURLY[found[0]], text)
     if examples.may_be_in(text):
         text = examples.left_out(text)
+    if text.count(b"poch ") + text.count(b"pisode ") > text.count(b"\n") + 1:
+        text = b"\n".join(_rows_apart(line) for line in text.split(b"\n"))
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
+
+
+def _rows_apart(line: bytes) -> bytes:
+    """A line that holds three rows or more, each of which begins with its epoch or episode, as that many rows."""
+    begin = [found.end() for found in itertools.islice(_LEAD.finditer(line), 1 << 12)]
+    if len(begin) < 3:
+        return line
+    return b"\r".join(line[low:high] for low, high in itertools.pairwise([0, *begin[begin[0] == 0 :], len(line)]))
 
 
 def _behind_bar(found: re.Match[bytes]) -> bytes:

@@ -50,6 +50,8 @@ _WORDS = (
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
     b"have died", b"unknown reason", b"assertion", b"error using", b"exploding",
+    b"exited with", b"exited unexpectedly", b"execution halted", b"stopping training", b"illegal instruction",
+    b"trap: ",
     *(word.lower() for word in (*_words_of(_KILLED), *_words_of(_FAULT))),
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
@@ -65,6 +67,7 @@ _ALONE = expression(
 _IGNORED = expression(rb"\s*Exception ignored (?:in|on)\b")  # as objects go: the program ends as it would
 _MEMORY = expression(
     rb"(?i)CUDA out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED|HIP out of memory|"
+    rb"CUDA_ERROR_OUT_OF_MEMORY|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
     rb"THCudaCheck FAIL .{0,200}: out of memory|OOM when allocating|not enough memory: you tried to allocate|"
     rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d|"
@@ -87,18 +90,27 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"TERM_(?:RUN|CPU)LIMIT|job killed: walltime|\bwalltime\s\S{1,24} exceeded limit|"
                 rb"DUE TO TIME LIMIT|DUE TO PREEMPTION|CANCELLED AT|"
                 rb"\bJOB \d+ .{0,80}CANCELLED"), "killed", "SIGTERM"),
-    (expression(rb"(?:^|\])\s*\**Killed\**\s*$|\btask \d{1,6}: Killed\b|"
+    (expression(rb"(?:^|\])\s*\**Killed\**(?:: 9)?\s*$|^zsh: killed(?=\s)|"
+                rb"^\[\d{1,3}\]\s{0,2}[+-]?\s{1,8}(?:\d{1,9} )?\s{0,8}[Kk]illed\b|"
+                rb"\btask \d{1,6}: Killed\b|"
                 rb":\s{1,8}(?:line )?\d{1,9}[:\s]{1,8}.{0,40}\bKilled\b|\bSIGKILL\b|exitcode\s{0,3}: -9\b|"
                 rb"\b(?:terminated by|exited on) signal 9\b|"
                 rb"(?i:\bexit(?:ed with|ing with)? (?:code|status):? 137\b)"),
      "killed", "SIGKILL"),
-    (expression(rb"Segmentation fault|\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
+    (expression(rb"Segmentation fault|^zsh: segmentation fault(?=\s)|"
+                rb"^\[\d{1,3}\]\s{0,2}[+-]?\s{1,8}(?:\d{1,9} )?\s{0,8}segmentation fault\b|"
+                rb"\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
                 rb"\bfinished with exit code -1073741819\b"), "killed", "SIGSEGV"),
     (_alone_or_job(_KILLED), "killed", "SIGKILL"),
     (_alone_or_job(_FAULT), "killed", "SIGSEGV"),
     (expression(rb"Bus error|\bSIGBUS\b"), "killed", "SIGBUS"),
     (expression(rb"\bFloating point exception\s{1,40}\(core dumped\)|\bSIGFPE\b"), "killed", "SIGFPE"),
-    (expression(rb"\bIllegal instruction\s{1,40}\(core dumped\)|\bSIGILL\b"), "killed", "SIGILL"),
+    (expression(rb"\bIllegal instruction(?:\s{1,40}\(core dumped\)|: 4\s*$)|\bSIGILL\b|"
+                rb"^zsh: illegal hardware instruction(?=\s)"), "killed", "SIGILL"),
+    (expression(rb"^(?:Abort trap: 6|Trace/BPT trap: 5)\s*$|^zsh: (?:abort|trace trap)(?=\s)"), "killed", "SIGABRT"),
+    (expression(rb"^Terminated(?:: 15)?\s*$|^zsh: terminated(?=\s)"), "killed", "SIGTERM"),
+    (expression(rb"^Windows fatal exception: |^Julia has exited unexpectedly \(signal \d"), "killed", ""),
+    (expression(rb"\bheap out of memory\s*$"), "out of memory", ""),
     (expression(rb"\bAborted\s{1,40}\(core dumped\)|\bSIGABRT\b|exitcode\s{0,3}: -6\b|terminate called after throwing|"
                 rb"^Fatal Python error: Aborted|^libc\+\+abi: terminating\b|^\*?\*?\*? ?(?:Error in .{1,80}: )?"
                 rb"(?:double free or corruption|free\(\): invalid|malloc\(\): |munmap_chunk\(\): )|"
@@ -111,13 +123,19 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"(?:unrecognized arguments|argument\b|the following arguments are required|ambiguous option|"
                 rb"too few arguments|no such option)"),
      "failed", ""),
-    (expression(rb"^thread 'main' panicked at |^panic: |^ERROR: LoadError: |^Error using [\w./]{1,80}|"
+    (expression(rb"^[\w./-]{0,80}python[\d.]{0,6}(?:\.exe)?: can't (?:open file|find '__main__' module) "),
+     "failed", ""),
+    (expression(rb"^thread 'main' (?:\(\d{1,12}\) )?panicked at |^panic: |^ERROR: LoadError: |"
+                rb"^Error using [\w./]{1,80}|"
                 rb"\bUnexpected (?:segmentation fault|bus error) encountered in worker\b|"
                 rb"\bfinished with exit code (?!0\b|-1\b|130\b)-?\d"), "failed", ""),
+    (expression(rb"^Execution halted\s*$|^Unhandled [Ee]xception[.:] System\.|^(?:\S{1,120}: )?[Ff]atal error: |"
+                rb"^\*\* \((?:[A-Z][\w.]{0,60}Error|exit|EXIT[^()\n]{0,80})\) |^Uncaught \w{0,40}Error: |"
+                rb"\btriggerUncaughtException\(|^Error: .{0,120}\bCUDA_ERROR_[A-Z]"), "failed", ""),
     (expression(rb"\bkernel appears to have died\b|\bcrashed for an unknown reason"), "killed", ""),
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b|"
                 rb"\b[Ll]oss is exploding\b.{0,40}\b(?:abort|stop|exit|quit)(?:p?ing|ed)?\b|"
-                rb"\bLoss became infinite or NaN at iteration=\d"),
+                rb"\bLoss became infinite or NaN at iteration=\d|\b[Ll]oss is (?:nan|-?inf), stopping training\b"),
      "failed", ""),
     (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "
                 rb"thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion .{1,300} failed"), "failed", ""),
@@ -142,7 +160,9 @@ _TROUBLE = expression(
 )
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
-    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b"
+    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b|"
+    rb"\berror (?:is )?(?:lower|less|below|under|smaller) |\b(?:low|small) enough error\b|"
+    rb"^\W{0,8}(?:[a-z]{1,12} ){0,2}error\s?[:=]\s{0,4}[-+]?\d{0,9}\.\d[\d.e+-]{0,24}%?\s*$"  # `Error: 0.02`
 )
 _STATEMENT = expression(rb"\s*(?:assert|def|class|print|log(?:ger|ging)?\.\w{1,9})[ (].*\w\([^)\n]{0,80}[\"']")
 _CODE = expression(

@@ -20,6 +20,9 @@ _OF_EPOCH = expression(  # `loss of epoch 3, batch 50: 0.58`
     rb"(?i)((?:[a-z]{1,20}[ _]){0,3}loss) (?:of|in|at|for) epoch[ _-]?(\d{1,9})[ ,_-]{1,3}(?:batch|iter|step)[ _-]?"
     rb"(\d{1,12})\s?(?=[:=])"
 )
+_DASHED = expression(
+    rb"(?i)(?<![a-z])(epoch \d{1,6})-(\d{1,12})(?=[,:] {1,4}[a-z_ ]{0,20}loss\s?[:=])"
+)  # `epoch 1-599, loss: 0.4`
 _IN_ITS_BRACKETS = expression(  # `Loss [3, 200]: 0.58`, an epoch and a batch, and perhaps `(epoch, batch)` behind them
     rb"(?i)^(\W{0,8}(?:[a-z]{1,20}[ _]){0,2}loss)\s?\[(\d{1,9}),\s{0,8}(\d{1,12})\]"
     rb"(?:\s?\([a-z_ ,-]{3,40}\))?\s?(?=[:=]\s{0,8}[-\dni])"
@@ -72,6 +75,11 @@ _LETTER = expression(  # of mathematics, for what is made small: `k = 5, f(x) = 
     rb"(?<![\w./|-])(?:L|J|J\((?:\w|\xce\xb8)\)|f(?:\(x\))?|\xe2\x84\x92)(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))"
 )
 _ERROR = expression(rb"(?<![\w./|-])E(?=\s?[=:]\s{0,4}[-+]?(?:\d|nan|inf))")
+_ERROR_ALONE = expression(  # `Iteration: 100  Error: 0.19`: what a network's training makes small
+    rb"^(\W{0,8}(?i:iter(?:ation)?|step|epoch)s?[ :=#]{1,3}\d{1,12}[\s,;|-]{1,8})(?:(?:[Tt]otal|[Mm]ean) )?[Ee]rror"
+    rb"(?=\s?[:=]\s{0,4}" + forms.NUMBER + rb"\s*$)"
+)
+_SIDE = expression(rb"(?<![\w.])([TV])_(?=[Ll]oss|LOSS|[Aa]cc|ACC)")  # `T_loss 0.4 | V_loss 0.5`
 _COUNTED = expression(
     rb"(?i)^(?:\[rank ?\d{1,6}\]:?)?\W{0,8}(?:[tkni]\s?=\s?\d|(?:at )?(?:iter(?:ation|ate)?|step|epoch)s?[ :=#]{1,8}\d)"
 )
@@ -371,6 +379,7 @@ def _of_letters(line: bytes) -> bytes:
     if _COUNTED.match(line):
         line = _LETTER.sub(b"loss", line)
         line = _ERROR.sub(b"loss", line) if b"E" in line and _SAID.match(line) else line
+        line = _ERROR_ALONE.sub(rb"\1loss", line) if b"rror" in line else line
     return line
 
 
@@ -392,6 +401,10 @@ def _of_programs(line: bytes) -> bytes:
         line = _TRAINED.sub(rb"loss: \1, grad_norm: \2", line)
     if b"ali " in line:
         line = _VALI.sub(rb"\1al", line)
+    if (b"V_L" in line or b"V_l" in line) and (b"T_L" in line or b"T_l" in line):
+        line = _SIDE.sub(lambda side: b"train_" if side[1] == b"T" else b"val_", line)
+    if b"poch " in line:
+        line = _DASHED.sub(rb"\1 batch \2", line)
     if b" sequences (" in line:
         line = _OF_SEQUENCES.sub(rb"step \1 objf", line)
     if b"inibatches" in line:

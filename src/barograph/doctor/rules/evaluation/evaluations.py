@@ -296,7 +296,7 @@ def is_term(history: RunHistory, channel: Channel) -> bool:
     if loss is None or not own or _words(loss.name) >= own:
         return False
     for name, other in history.channels.items():
-        beside = other is not loss and other.began[0] == loss.began[0] and name.count("/") < 2
+        beside = other is not loss and other is not channel and other.began[0] == loss.began[0] and name.count("/") < 2
         if beside and not name.startswith(("model/", "speed/", "data/")) and (words := _words(name)) and words <= own:
             return True
     return False

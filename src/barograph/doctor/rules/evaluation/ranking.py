@@ -23,6 +23,7 @@ AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(
 _NAME = r"(?:[^a-z].*)?[^a-z](?:roc_?)?auc(?:_?roc)?"
 _OF_TRAINING = re.compile(rf"(?i)(?:.*[^a-z])?d?train(?:ing)?{_NAME}")
 _OF_EVALUATION = re.compile(rf"(?i)(?:.*[^a-z])?{HELD_OUT}{_NAME}")
+_PERCENT = 1.5  # an accuracy above it is in percent
 _EXCHANGED = "labels shifted: chosen and rejected, or the labels 0 and 1, are exchanged since then"
 _SINCE = "look at the data behind step {}: the order of a pair, or which label is 1, has changed"
 
@@ -89,18 +90,21 @@ class RankingByHeart(WatchRule):
     Two areas under a curve are logged, one of the training and one of other data, as boosting programs print them.
     Five rows in a row the training's is 0.95 or more and the other one 0.6 or less (a half is a guess's), and has not
     risen by more than 0.02 since the first of these rows. An area of 0.6 may be all that the inputs tell: what lies
-    between the two is learnt by heart anyway.
+    between the two is learnt by heart anyway. So it is with accuracies, where no loss is evaluated: 0.9 or more of the
+    training's examples are right, and 0.55 or less of the others.
 
     What to do: fewer leaves, more examples a leaf, fewer rounds; compare both data sets' inputs and labels.
     """
 
     name, family, kind, severity = "ranking_by_heart", "eval", "overfit", "warning"
-    needs = ("score",)
+    needs = ("score|eval_accuracy",)
     least = 5
-    about = "The training's examples are in order, the evaluation's are not."
+    about = "The training's examples are in order, or right; the evaluation's are not."
     thresholds: ClassVar = {
         "right": (0.95, "the training's area; ours"),
         "area": (0.6, "the evaluation's, a half is a guess's; ours"),
+        "fitted": (0.9, "the training's accuracy; ours"),
+        "accuracy": (0.55, "the evaluation's; ours"),
         "risen": (0.02, "between the first and the last of them; ours"),
         "rows": (5.0, "in a row; ours"),
     }
@@ -115,23 +119,31 @@ class RankingByHeart(WatchRule):
     )
 
     def channel(self, history: RunHistory) -> Channel | None:
-        return named(history, _OF_EVALUATION)
+        area = named(history, _OF_EVALUATION)
+        bare = area is None and history.role("eval_loss") is None
+        return history.role("eval_accuracy") if bare else area
 
     def begin(self) -> None:
         self._areas: list[tuple[int, float]] = []
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        trained = known(named(history, _OF_TRAINING), *place)
-        if not (self.at["right"] <= trained <= 1 and 0 <= value <= self.at["area"]):
+        ranks = named(history, _OF_EVALUATION) is not None
+        trained = known(named(history, _OF_TRAINING) if ranks else history.role("accuracy"), *place)
+        if not ranks and trained > _PERCENT:
+            trained, value = trained / 100, value / 100
+        right, most = ("right", "area") if ranks else ("fitted", "accuracy")
+        if not (self.at[right] <= trained <= 1 and 0 <= value <= self.at[most]):
             self._areas = []
             return
         self._areas.append((place[0], value))
         first = self._areas[-int(self.at["rows"]) :][0]
         enough = len(self._areas) >= self.at["rows"] and value - first[1] <= self.at["risen"]
         if enough and self.first(place[2]):
+            what = "area under the curve" if ranks else "accuracy"
+            guess = ", where a guess has 0.5" if ranks else ""
             yield self.finding(
-                first[0], f"The area under the curve is {trained:.3g} for the training's examples and {value:.3g} for "
-                "the evaluation's, where a guess has 0.5.", found=place[0], segment=place[2], confidence=0.85,
+                first[0], f"The {what} is {trained:.3g} for the training's examples and {value:.3g} for the "
+                f"evaluation's{guess}.", found=place[0], segment=place[2], confidence=0.85 if ranks else 0.7,
                 evidence={"trained": rounded(trained), "evaluated": rounded(value), "standing": True},
             )  # fmt: skip
 

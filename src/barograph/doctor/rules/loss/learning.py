@@ -17,7 +17,7 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers
+from barograph.doctor.rules.loss.one_answer import nothing_helps, nothing_moves, one_share, same_answers
 from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
     drops_to_a_guess,
@@ -28,6 +28,7 @@ from barograph.doctor.rules.loss.short_runs import (
     nothing_learnt,
     stands_still,
     stays_a_guess,
+    sure_and_wrong,
 )
 from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
@@ -100,25 +101,28 @@ class NotLearning(CurveRule):
     nothing is said.
 
     For a classifier whose accuracy is logged, loss and accuracy count together: a loss within 3% of ln n and an
-    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss
-    began; so are those of eight epochs or more, all there are, within 0.5% and a tenth; of four or more with
-    evaluations, of which all but the training's first epoch are within 0.1% and a fiftieth. Where no accuracy is
-    logged, eight epochs or more from the first one on, each with its evaluation, are enough of which all losses are
-    within 0.3% of those of a guess among twenty or fewer. So is a loss of ln 2 beside an area under the curve that is
-    a half in each epoch. Nor is anything learnt but the labels' shares in twenty
-    epochs or more whose evaluations rest within a hundredth from the first quarter on, at ln 2 or less, with the
-    training's last third beside them, while no area is more than 0.05 from a half, and in the later half they are
-    not above it, as those of labels that are hard to tell always are, by a little. Areas of other questions, as of
-    outliers or attacks, say nothing. Eight epochs or more of which no evaluation is more accurate than one of the
-    first three are a warning where that accuracy comes six times, to the last digit, in a quarter of them at least,
-    and lies below 0.9, while the loss of the training fell by less than 15% and its accuracy rose by less than
-    0.05. Eight rows or more, of any part of a run, in which the accuracies of the evaluation are the same number to the
-    last digit, and these and the training's are 1 over a whole one, to a thousandth, are a warning too: one class is
-    answered. So are a dozen epochs in which the training's accuracy never changes, where no other is logged, and the
-    loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in which losses and
-    accuracies are the same to the last digit, but for the training's first row, where no accuracy reaches a half; and
-    four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of
-    it, and whose evaluations have the same accuracy each time, that of such a guess.
+    accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
+    so are those of eight epochs or more, all there are, which are no more than 0.5% below it and 1.5% above, the first
+    one 10%, and within a tenth; of four or more with evaluations, or six without, of which all but the training's first
+    epoch are no more than 0.1% below and 0.3% above, and within a fiftieth (a twentieth among five or more). Where no
+    accuracy is logged, eight epochs or more from the first one on, each with its evaluation, are enough of which all
+    losses are within 0.3% of those of a guess among twenty or fewer. So is a loss of ln 2 beside an area under the
+    curve that is a half in each epoch. Nor is anything learnt but the labels' shares in twenty epochs or more whose
+    evaluations rest within a hundredth from the first quarter on, at ln 2 or less, with the training's last third
+    beside them, while no area is more than 0.05 from a half, and in the later half they are not above it, as those of
+    labels that are hard to tell always are, by a little. Areas of other questions, as of outliers or attacks, say
+    nothing. Eight epochs or more of which no evaluation is more accurate than one of the first three are a warning
+    where that accuracy comes six times, to the last digit, in a quarter of them at least, and lies below 0.9, while the
+    loss of the training fell by less than 15% and its accuracy rose by less than 0.05. Eight rows or more, of any part
+    of a run, in which the accuracies of the evaluation are the same number to the last digit, and these and the
+    training's are 1 over a whole one, to a thousandth, are a warning too: one class is answered. So are eight rows, or
+    five with evaluations, whose losses rest within a hundredth, at one and a half times that of a guess or more, while
+    all accuracies are those of a guess among twenty or fewer, within a fifth (a fiftieth among less than five): outputs
+    that are sure of an answer. So are a dozen epochs in which the training's accuracy never changes, where no other is
+    logged, and the loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in
+    which losses and accuracies are the same to the last digit, but for the training's first row, where no accuracy
+    reaches a half; and four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones
+    within a fiftieth of it, and whose evaluations have the same accuracy each time, that of such a guess.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
@@ -386,10 +390,13 @@ class NotLearning(CurveRule):
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
         still = 0.0 if epochs or told or by_chance else stands_still(rows.value, *beside)
+        wrong = 0 if epochs or told or by_chance or still else sure_and_wrong(rows.value, *beside)
         if by_chance:
             yield one_share(self, rows, _unit(history), by_chance)
         elif still:
             yield nothing_moves(self, rows, _unit(history), still)
+        elif wrong and not is_game(history, channel):
+            yield nothing_helps(self, rows, _unit(history), wrong)
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:

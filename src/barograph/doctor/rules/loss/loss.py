@@ -204,7 +204,8 @@ class LossLevel(SeriesRule):
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
     Where the validation loss did not rise with it, or a stage begins there (a logged number of a round, task or stage
     changes, or of the length or size of the examples, or the loss gets another term), it is an info finding. Of a loss
-    that was below 0 before nothing is said: its average may be near 0.
+    that was below 0 before nothing is said: its average may be near 0. Where the steps begin again at the first one, or
+    before it, a new training begins, and with it a new average.
     Where the loss is that high from one row to the next, a bad batch is a likelier cause than the weights.
     """
 
@@ -225,6 +226,14 @@ class LossLevel(SeriesRule):
         self._below = 0
         self._meant = False  # a stage begins with what was found
         self._over: tuple[Finding, int] | None = None  # up to which row the watch's figures of its step may come
+        self._begun: int | None = None  # the first step
+        self._latest = 0
+
+    def _anew(self, step: int) -> bool:
+        """Whether a new training begins with this step: the steps are back at the first one, or before it."""
+        self._begun = step if self._begun is None else self._begun
+        back, self._latest = step < self._latest, step
+        return back and step <= self._begun
 
     def look(self, history: RunHistory, channel: Channel, rows: ChannelRows) -> Iterator[Finding]:
         if is_game(history, channel):
@@ -235,9 +244,12 @@ class LossLevel(SeriesRule):
             weights = 0.02 * 0.98 ** numpy.arange(min(len(rows), 1000) - 1, -1, -1)
             self._average = self._average * 0.98 ** len(rows) + float(weights @ rows.value[-1000:])
             self._rows += len(rows)
+            self._latest = int(rows.step[-1])
             return
         for at in range(len(rows)):
             value = float(rows.value[at])
+            if self._anew(int(rows.step[at])):
+                self._average, self._first, self._rows, self._told = math.nan, math.nan, 0, None
             if not math.isfinite(value):
                 continue
             if self._over is not None:

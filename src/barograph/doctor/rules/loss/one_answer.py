@@ -6,6 +6,7 @@ Out:  findings of `NotLearning`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,26 @@ def nothing_moves(rule: CurveRule, rows: ChannelRows, unit: str, share: float) -
                 "classes"],
         remedies=["Compare the weights before and after an epoch; look at the gradients' norms.",
                   "Look at the outputs: are they the same for each input? Check that there is one output a class."],
+    )  # fmt: skip
+
+
+def nothing_helps(rule: CurveRule, rows: ChannelRows, unit: str, count: int) -> Finding:
+    """Rows whose loss rests far above that of a guess, with the accuracy of one."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {unit} the accuracy is that of a guess among {count}, and the loss stays at "
+        f"{rows.value[-1]:.4g}, {rows.value[-1] / math.log(count):.3g} times that of one",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="sure",
+        confidence=0.8,
+        evidence={"loss": rounded(float(rows.value[-1])), "classes": count, "rows": len(rows)},
+        causes=["learning rate too high: outputs are saturated, and no gradient comes through",
+                "wrong loss: it takes probabilities for logits, or has another output than it expects",
+                "labels shuffled: targets have nothing to do with the inputs"],
+        remedies=["Look at the outputs: are they 0 or 1, and the same for each input?",
+                  "Scale the inputs, and lower the learning rate by a factor of 10."],
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
-from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, rises_throughout
+from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, rises_throughout, turns
 from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
 
 _FEWEST = 5  # rows of which the last two alone can say it
@@ -87,7 +87,11 @@ class Divergence(CurveRule):
     lowest, and half as high again in the median, are a warning at its end. So are ten rows or more that rise one after
     the other, by a tenth and four deviations, from the first half to above the first row; of six to eleven rows three
     that are half as high again as any before; of four or five, where there is no reward, the last two that are each
-    five times the row before, the last one a hundred times the median of those ahead of both, and above a hundred.
+    five times the row before, the last one a hundred times the median of those ahead of both, and above a hundred. So
+    are, of a loss without a reward that fell row after row at first, three at least and to three quarters: four or more
+    that rise one after the other, to twice the lowest and a fifth above the first (six, however little fell); three at
+    the end that are as high as the first, and half as high again as the lowest; or two at the end, the first half as
+    high again as the first row, the second as much above that and three times as high as the first row.
 
     The step is the row at which the rise starts, not where a threshold was passed.
     """
@@ -190,9 +194,12 @@ class Divergence(CurveRule):
             place = explodes(value)
         if rise is not None:
             place = len(value) - rise[0], rise[1]
+        if place is None and len(value) >= _FEWEST and history.role("reward") is None:
+            place = turns(value)
         if place is None:
             return
         at, low = place
+        self._start = math.log(value[0]) if value[0] > 0 else self._start
         best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)
         tick = best._replace(step=int(step[-1]), level=math.log(float(value[-1])))
         excuse = excuse_of(history, best, int(step[at]), tick, 0.0)

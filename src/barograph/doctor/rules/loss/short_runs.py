@@ -24,10 +24,13 @@ _LEAP = 1.5  # times any row before
 _TIMES, _HUNDRED = 5.0, 100.0  # the row before; the rows ahead, and at least
 _IN_ORDER = 0.8  # of all pairs of rows, more that rise than fall: a curve that wanders has less, but for one in 300
 _RISING = 10  # rows
+_FALLEN, _THREE_QUARTERS = 3, 0.75  # rows that fell one after the other; of the first, the lowest at most
 _RISEN = 0.1  # in ln, of the medians of three, and four deviations of single rows
 _EPOCHS = 8  # that are a guess
 _CLASSES, _BOTH = 20, 0.003  # of a guess that losses alone tell, and how far they may be from it, as a share
 _GUESS = 0.005  # how far a loss may be from ln of the classes, as a share
+_WORSE, _HIGHER = 0.015, 0.1  # how far above it: what is worse than a guess knows nothing; the first of epochs
+_SIX_EPOCHS, _NEAR_ABOVE, _WIDER = 6, 0.003, 0.05  # of few, without evaluations; above; accuracies among five or more
 _FEW_EPOCHS, _NEARER, _SHARE = 4, 0.001, 0.02  # the same of fewer; how far losses and accuracies may be, as shares
 _LITTLE = 0.02  # of a first evaluation, all that is lost in a run
 _EVEN = 1.5  # between what a unit of the rate gives in two halves of a run; what learns has far less in the later
@@ -49,6 +52,7 @@ _STILL, _FITTED, _AT_FIRST = (
     0.01,
 )  # rows; a loss that may be rounded; of the loss, how far the first row may be
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
+_SURE, _RESTING, _MORE_CLASSES = 1.5, 0.01, 5  # times a guess; of losses, their spread; from which on shares vary
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -89,6 +93,24 @@ def leaps(value: NDArray[Any]) -> tuple[int, float] | None:
     return None
 
 
+def turns(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of rows [n] of which the first ones fell, each below the one before, three at least and to three quarters, the
+    first behind the lowest, and the lowest; where all since have risen, four at least, to twice the lowest and a fifth
+    above the first; or the last three are all as high as the first was, a half above the lowest; or two have come
+    since, the first half as high again as the first row, the second half as high again as that and three times as high
+    as the first row. Where six or more rise so, what fell may be less."""
+    low = int(value.argmin())
+    fell, rose, first = value[: low + 1], value[low + 1 :], float(value[0])
+    bottom = float(value[low])
+    rising = len(rose) > _FALLEN and (numpy.diff(rose) > 0).all() and rose[-1] > max(2 * bottom, 1.2 * first)
+    little = len(fell) < _FALLEN or bottom > _THREE_QUARTERS * first
+    if not bottom > 0 or (numpy.diff(fell) >= 0).any() or (little and not (rising and len(rose) >= 2 * _FALLEN)):
+        return None
+    back = len(rose) >= _FALLEN and rose[-_FALLEN:].min() >= max(0.99 * first, _LEAP * bottom)
+    leapt = len(rose) == _FALLEN - 1 and rose[0] >= _LEAP * first and rose[1] >= max(_FALLEN * first, _LEAP * rose[0])
+    return (low + 1, bottom) if rising or back or leapt else None
+
+
 def rises_throughout(value: NDArray[Any]) -> tuple[int, float] | None:
     """Of rows [n] that rise one after the other, the first, and the level there; None where they don't. What has
     fallen in the first half and rises to above its first row has not been a bump."""
@@ -119,32 +141,37 @@ def falls_evenly(evaluation: NDArray[Any], rates: NDArray[Any]) -> float:
 
 
 def stays_a_guess(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
-    """Among how many classes epochs' losses [n] are a uniform guess, with the accuracies beside them, and evaluations
-    where there are any; 0 where they are not, or there are fewer than eight (`few_stay_a_guess`: four)."""
+    """Among how many classes epochs' losses [n] are a uniform guess, or a little worse than one, with the accuracies
+    beside them, and evaluations where there are any; the first may be higher. 0 where they are not, or there are fewer
+    than eight (`few_stay_a_guess`: four)."""
     known = correct if len(correct) >= _EPOCHS else accuracy
     if len(value) < _EPOCHS or len(known) < _EPOCHS or not known.min() > 0:
         return 0
     count = round(1 / float(known.mean()))
     if count < 2 or abs(known * count - 1).max() > _BY_CHANCE:
         return 0
-    expected = math.log(count)
-    losses = numpy.concatenate([value, evaluation])
-    return count if abs(losses / expected - 1).max() < _GUESS else 0
+    off = numpy.concatenate([value[1:], evaluation]) / math.log(count) - 1
+    near = off.min() > -_GUESS and off.max() < _WORSE
+    return count if near and -_GUESS < value[0] / math.log(count) - 1 < _HIGHER else 0
 
 
 def few_stay_a_guess(
     value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]
 ) -> int:
-    """The same of four epochs or more with evaluations: all of these, and of the training all but the first epoch, are
-    much nearer to a guess; 0 where they are not."""
-    if min(map(len, (value, accuracy, evaluation, correct))) < _FEW_EPOCHS or not correct.min() > 0:
+    """The same of four epochs or more with evaluations, six without: all of these, and of the training all but the
+    first epoch, are much nearer to a guess; 0 where they are not."""
+    bare = not len(evaluation) and not len(correct)
+    parts = (value, accuracy) if bare else (value, accuracy, evaluation, correct)
+    if min(map(len, parts)) < (_SIX_EPOCHS if bare else _FEW_EPOCHS):
         return 0
-    count = round(1 / float(correct.mean()))
+    known = accuracy[1:] if bare else correct
+    count = round(1 / float(known.mean())) if known.min() > 0 else 0
     if count < 2:
         return 0
-    losses, shares = numpy.concatenate([value[1:], evaluation]), numpy.concatenate([accuracy[1:], correct])
-    near = abs(losses / math.log(count) - 1).max() < _NEARER and abs(shares * count - 1).max() < _SHARE
-    return count if near else 0
+    off = numpy.concatenate([value[1:], evaluation]) / math.log(count) - 1
+    shares = numpy.concatenate([accuracy[1:], correct])
+    near = off.min() > -_NEARER and off.max() < _NEAR_ABOVE
+    return count if near and abs(shares * count - 1).max() < (_SHARE if count < _MORE_CLASSES else _WIDER) else 0
 
 
 def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
@@ -190,6 +217,24 @@ def answers_by_chance(accuracy: NDArray[Any], correct: NDArray[Any]) -> int:
     count = round(1 / share) if 0 < share <= 0.5 * (1 + _TO_FOUR_DIGITS) else 0
     same = (correct == share).all() and abs(correct[0] * count - 1) < _TO_FOUR_DIGITS
     return count if count and same and abs(accuracy * count - 1).max() < _TO_FOUR_DIGITS else 0
+
+
+def sure_and_wrong(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
+    """Among how many classes accuracies are a guess while losses [n] rest within a hundredth far above that of one, as
+    those of outputs that are sure of the same answer whatever comes: in eight rows or more, five with evaluations; 0
+    where they are not."""
+    rows = _STILL if len(correct) >= _STILL else _EPOCHS
+    shares = [each for each in (accuracy, correct) if len(each)]
+    if min(len(value), len(accuracy)) < rows or not min(each.min() for each in (value, *shares)) > 0:
+        return 0
+    count = round(1 / float((correct if len(correct) >= _STILL else accuracy).mean()))
+    if not 2 <= count <= _CLASSES:
+        return 0
+    near = 2 * _BY_CHANCE if count >= _MORE_CLASSES else _SHARE
+    at_chance = all(abs(each * count - 1).max() <= near for each in shares)
+    levels = [each for each in (value, evaluation) if len(each)]
+    rests = all(numpy.ptp(each) < _RESTING * each.min() and each.min() > _SURE * math.log(count) for each in levels)
+    return count if at_chance and rests else 0
 
 
 def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:

@@ -126,20 +126,22 @@ class LearningRateZero(SeriesRule):
 
     After a rate above 0, 16 rows in a row (8 where they are four steps apart) are below a millionth of the peak, and
     make up a tenth of the rows so far or more, or come before 95% of the planned steps: each of these steps costs and
-    changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at least, is a
-    warning at its end, unless the loss has lost a fifth: a warm-up from 0 would have left it; or no number of the log
-    has more than three digits behind the point, for a rate of 1e-6 is printed as 0 then.
+    changes nothing. That it ends at 0 is what schedules do. One that is 0 in each row of a run, five at least, or three
+    where the gradient norm is 0 in each too, is a warning at its end, unless the loss has lost a fifth: a warm-up from
+    0 would have left it; or no number of the log has more than three digits behind the point, for a rate of 1e-6 is
+    printed as 0 then.
     """
 
     name, family, kind, severity = "learning_rate_zero", "optimizer", "learning_rate", "critical"
     series = "lr"
     needs = ("lr",)
-    least = 5
+    least = 3
     about = "The learning rate is zero, but the training goes on."
     thresholds: ClassVar = {
         "rows": (16.0, "ours"),
         "share": (0.1, "of the rows; ours"),
         "always": (5.0, "rows of a whole run; ours"),
+        "both": (3.0, "the same where the gradient norm is 0 too; ours"),
     }
     causes = ("learning rate too low: the schedule ended before the training",)
 
@@ -198,8 +200,10 @@ class LearningRateZero(SeriesRule):
             yield self._ended(int(rows.step[-1]))
 
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
-        rows = channel.rows()
-        if channel.start or len(rows) < self.at["always"] or rows.value.any():
+        rows, norm = channel.rows(), history.role("norm")
+        norms = norm.rows().value if norm is not None else rows.value[:0]
+        both = len(norms) >= self.at["both"] and not norms.any()
+        if channel.start or len(rows) < self.at["both" if both else "always"] or rows.value.any():
             return
         loss = history.role("loss")
         values = loss.rows().value if loss is not None else rows.value

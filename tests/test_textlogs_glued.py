@@ -1,0 +1,84 @@
+"""Rows of which several stand on one line, and names that say with a letter or a sign what others spell out."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import barograph
+from barograph.core import roles
+from barograph.doctor import diagnose
+from barograph.importing.textlogs import chunks
+
+
+def run_of(folder: Path, text: str) -> barograph.StoredRun:
+    path = folder / "small.log"
+    path.write_text(text)
+    return barograph.read(path)[0]
+
+
+@pytest.mark.parametrize("form", [
+    "Epoch {0}/9 | Loss: {1:.4f} | Val Acc: {2:.2f}% ", "[net-a] Epoch {0:02d}/09 | Loss: {1:.4f} | Val Acc: {2:.2f}% ",
+    "Epoch {0}\tBatch {3}\tLoss: {1:.4f}\tVal Acc: {2:.2f}",
+])  # fmt: skip
+def test_rows_printed_one_behind_the_other_are_rows(tmp_path: Path, form: str) -> None:
+    loss, right = 2 - np.arange(9) / 8, 40 + 2.0 * np.arange(9)
+    text = "".join(form.format(at + 1, loss[at], right[at], 40 * (at + 1)) for at in range(9))
+    run = run_of(tmp_path, text + "\n")
+    np.testing.assert_allclose(run.series("train/loss").value, loss, atol=6e-5)
+    np.testing.assert_allclose(run.series("eval/accuracy").value, right, atol=6e-3)
+    assert set(run.names()) == {"train/loss", "eval/accuracy"}
+
+
+def test_a_row_that_names_other_epochs_is_one() -> None:
+    line = b"Epoch 7/9 | loss 0.4123 | best epoch 5 | last save of epoch 6"
+    assert chunks.clean(line) == line
+    two = b"Epoch 1/9: loss 2.1 Epoch 2/9"
+    assert chunks.clean(two) == two
+
+
+def test_a_long_line_of_rows_takes_time_in_proportion() -> None:
+    began = time.perf_counter()
+    for text in (b"Epoch 1 [" * 100_000, b"[" * 300_000 + b"epoch " * 9, b"1Episode 1" * 100_000):
+        chunks.clean(text)
+    assert time.perf_counter() - began < 20
+
+
+def test_t_and_v_are_training_and_validation(tmp_path: Path) -> None:
+    text = "".join(f"Epoch: {at} | T_Loss {2 - at / 9:.3f} | T_acc {at / 9:.3f} | V_Loss nan | V_acc. nan\n"
+                   for at in range(1, 7))  # fmt: skip
+    run = run_of(tmp_path, text)
+    assert {"train/loss", "train/accuracy", "eval/loss"} <= set(run.names())
+    assert "evaluation_non_finite" in {one["rule"] for one in diagnose(run)["findings"]}
+
+
+def test_an_error_alone_behind_its_iteration_is_the_loss_and_goes_wrong_nowhere(tmp_path: Path) -> None:
+    text = "It stops where the error is lower than 0.0001\n"
+    text += "".join(f"Iteration: {100 * at}\tError: {0.2 / at:.9f}\n" for at in range(1, 20))
+    run = run_of(tmp_path, text + "Done: low enough error\nError: 0.000099\n")
+    assert len(run.series("train/loss").value) == 19
+    told = diagnose(run)
+    assert not told["findings"] and not told["said"]
+
+
+@pytest.mark.parametrize(("name", "role"), [
+    ("train-merror", "loss"), ("validation_1-merror", "eval_loss"), ("training multi_error", "loss"),
+    ("Train Acc (%)", "accuracy"), ("Val Accuracy (%)", "eval_accuracy"),
+])  # fmt: skip
+def test_what_boosting_and_tables_call_them(name: str, role: str) -> None:
+    assert roles.plays(role, name)
+
+
+def test_an_epoch_and_a_batch_with_a_dash_between(tmp_path: Path) -> None:
+    text = "".join(
+        f"INFO: epoch {1 + at // 5}-{1 + 100 * (at % 5)}, loss: {2 - at / 20:.3f} (me)\n" for at in range(15)
+    )
+    assert list(run_of(tmp_path, text).series("train/loss").step)[:7] == [1, 101, 201, 301, 401, 402, 502]
+
+
+def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
+    assert roles.main_loss(["train-merror", "train-mlogloss"]) == "train-mlogloss"
+    assert roles.main_evaluation(["eval-merror", "eval-mlogloss"]) == "eval-mlogloss"

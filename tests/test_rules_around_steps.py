@@ -153,6 +153,16 @@ def test_a_rate_that_rises_up_to_the_planned_end_is_told(
     assert len(only(found, "rate_rises")) == told
 
 
+@pytest.mark.parametrize(("pace", "first"), [(0.05, "scheduler stepped too seldom"), (1.0, "schedule reversed")])
+def test_a_rate_that_rises_since_the_scheduler_counts_epochs_is_not_reversed(pace: float, first: str) -> None:
+    steps = numpy.arange(0, 200, 10)
+    columns = {"train/lr": numpy.linspace(1e-4, 1e-3, 200), "model/scheduled_steps": (steps, steps * 1.0),
+               "model/scheduler_steps": (steps, numpy.floor(pace * steps))}  # fmt: skip
+    facts = {"config": {}, "finished": True, "planned_steps": 200}
+    found = only(findings([RateRises()], columns, facts=facts), "rate_rises")
+    assert [one.causes[0].split(":")[0] for one in found] == [first]
+
+
 @CUTS
 @pytest.mark.parametrize(
     ("growth", "weight", "told"),

@@ -16,6 +16,7 @@ from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.optimizer.accounts import times_stepped
 from barograph.doctor.rules.optimizer.schedule import RATES
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ class RateRises(Rule):
     From the first row to the last, 90 steps at least, no rate is lower than the one before, the first is at a fifth of
     the last or less, and the last quarter of the steps is worth a twentieth of the rise: the run ends with its highest
     rate. The plan is known, and the run has come to 95% of it. Where the configuration speaks of a test of rates, of
-    stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed.
+    stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed. Where the
+    scheduler's own count has come to a fifth of the optimizer's steps or less, it is stepped once an epoch, and never
+    came to where the rate falls.
 
     What to do: look at which factor a schedule begins with, and which it ends with.
     """
@@ -179,6 +182,7 @@ class RateRises(Rule):
         "late": (0.05, "of the rise, in the last quarter of the steps; ours"),
         "planned": (0.95, "of the planned steps; ours"),
         "warms": (0.9, "of the planned steps: a warm-up that is meant so; ours"),
+        "seldom": (0.2, "steps of the scheduler for one of the optimizer: the cause; ours"),
     }
     causes = (
         "schedule reversed: its first and last factor are exchanged",
@@ -202,14 +206,18 @@ class RateRises(Rule):
         shares = [value for _, value in numbers_named(history, SHARE) if value >= self.at["warms"]]
         meant = any(MEANT.search(name.lower()) and value for name, value in history.options.found.items())
         if rises and late >= self.at["late"] * rise > 0 and not (warms or shares or meant) and self.first():
+            seldom = 0 < times_stepped(history) <= self.at["seldom"]
             yield self.finding(
                 int(steps[0]), f"The learning rate rises from {values[0]:.3g} at the start to {values[-1]:.3g} at the "
                 f"end, step {int(steps[-1])} of {planned}.", found=int(steps[-1]), segment=int(rows.segment[0]),
                 confidence=0.9, evidence={"first": rounded(float(values[0])), "last": rounded(float(values[-1])),
                                           "standing": True},
+                **({"causes": [_SELDOM], "remedies": [_EACH]} if seldom else {}),
             )  # fmt: skip
 
 
+_SELDOM = "scheduler stepped too seldom: the warm-up counts steps, and it is stepped once an epoch"
+_EACH = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
 _HALF = 0.5
 _NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
 WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")

@@ -22,7 +22,7 @@ class ClippedAfter(WatchRule):
 
     A gradient that a step has used is scaled before the next step begins, and no new one comes into its place
     (`model/scaled_after`): in four looks by a factor below 1, and not always by the same one. Gradients that go on,
-    as with a momentum by hand, get the next pass added, and are no multiple of what they were.
+    as with a momentum by hand, get the next pass added, and then are not a multiple of what they were.
 
     What to do: `clip_grad_norm_` behind `backward()`, ahead of `optimizer.step()`.
     """

@@ -10,7 +10,7 @@ import contextlib
 import math
 from typing import Any
 
-from barograph.probes.autograd import setting, tensor
+from barograph.probes.autograd import setting
 from barograph.probes.model.objective import behind, kind, nodes, of_queue, plain_kind, shape, unscaled
 from barograph.probes.model.pairs import PICKS, of_pairs, softmax_of
 
@@ -203,9 +203,7 @@ def _of_answers(start: Any) -> tuple[int, int, int, bool]:
             means, sums = means + (name == "Mean"), sums + (name == "Sum")
             averaged.append(inner)
         elif name == "Div" and inner is not None and kind(inner) == "Sum" and len(shape(behind(inner)[0])) == 2:
-            whole = _is_by_one(node)
-            means += len(shape(node)) == 1 and not whole  # by each answer's count
-            sums += len(shape(node)) == 1 and whole
+            means += len(shape(node)) == 1  # by each answer's count
             averaged += behind(inner)
         elif name in _OF_TERMS | _OF_SIDES | {"Rsub"}:
             waiting += under
@@ -213,12 +211,6 @@ def _of_answers(start: Any) -> tuple[int, int, int, bool]:
             return 0, 0, 0, False
     of_chances = bool(averaged) and all(map(_is_log_probability, averaged))
     return (means, sums, others, apart) if of_chances else (0, 0, 0, False)
-
-
-def _is_by_one(node: Any) -> bool:
-    """Whether a division is by the number 1, which divides nothing: one that Python gave, and no tensor of a device."""
-    by = tensor(node, "other")
-    return by is not None and by.dim() == 0 and by.device.type == "cpu" and bool(by == 1)
 
 
 def _is_log_probability(node: Any) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from rule_curves import falling, found
 
 from barograph.doctor.rules.evaluation.smoothed import SmoothedEvaluation
-from barograph.doctor.rules.gradient.after_step import ClippedAfter
+from barograph.doctor.rules.gradient.after_step import ClippedAfter, MicroBatchDropped
 from barograph.doctor.rules.loss.given_twice import GivenTwice
 
 PIECES = pytest.mark.parametrize("pieces", [(), (4, 30, 70)])
@@ -66,6 +66,23 @@ def test_gradients_that_are_scaled_behind_the_step_are_clipped_too_late(
 ) -> None:
     series = {"model/scaled_after": (np.arange(2, 2 + len(factors)), np.array(factors))}
     assert len(found([ClippedAfter()], series, pieces)) == says
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("passes", "backwards", "config", "says"),
+    [
+        (4.0, 3.0, {"grad_accum": 4}, True),
+        (4.0, 4.0, {"grad_accum": 4}, False),
+        (2.0, 1.0, {}, False),  # two sides of a pair
+        (8.0, 4.0, {"grad_accum": 4}, False),
+    ],
+)
+def test_a_micro_batch_without_a_backward_pass_trains_nothing(
+    passes: float, backwards: float, config: dict[str, Any], says: bool, pieces: tuple[int, ...]
+) -> None:
+    series = {"model/passes": (STEPS, np.full(120, passes)), "model/backwards": (STEPS, np.full(120, backwards))}
+    assert len(found([MicroBatchDropped()], series, pieces, config=config)) == says
 
 
 @PIECES

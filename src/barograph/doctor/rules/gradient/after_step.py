@@ -1,7 +1,8 @@
-"""Gradients that are clipped when the optimizer's step is over.
+"""Gradients that are clipped when the optimizer's step is over, and those of a micro-batch that never come.
 
-In:   by what gradients were multiplied between a step's end and the next one's begin.
-Out:  findings of `ClippedAfter`.
+In:   by what gradients were multiplied between a step's end and the next one's begin; passes of a step, forward and
+      backward, beside the configuration.
+Out:  findings of `ClippedAfter`, `MicroBatchDropped`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -52,4 +55,34 @@ class ClippedAfter(WatchRule):
             )  # fmt: skip
 
 
-RULES = (ClippedAfter,)
+class MicroBatchDropped(WatchRule):
+    """Of a step's micro-batches one goes through the model, and has no backward pass.
+
+    The configuration says that k micro-batches are accumulated. In six looks in a row the watched model made k passes
+    with gradients in the step (`model/passes`), and k − 1 backward passes added up (`model/backwards`): one micro-batch
+    is computed and trains nothing. The others are divided by one too many.
+
+    What to do: `backward()` in each round of the loop, and the step behind the last.
+    """
+
+    name, family, kind, severity = "micro_batch_dropped", "gradient", "config", "warning"
+    proves = "training"
+    series = "model/backwards"
+    needs = ("=model/backwards", "=model/passes", "config")
+    least = 6
+    about = "One of a step's micro-batches has no backward pass."
+    thresholds: ClassVar = {"looks": (6.0, "in a row; ours")}
+    causes = ("gradient accumulation: one micro-batch of each step has no backward pass",)
+    remedies = ("call `backward()` for each micro-batch, and step behind the last one",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        parts, passes = numeric_setting(history, *ACCUMULATION), watched(history, "passes", place)
+        if self.lasts(parts >= 2 and passes == parts == value + 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"Each step is to add up {parts:.0f} micro-batches, and makes {passes:.0f} passes and "
+                f"{value:.0f} backward: one micro-batch trains nothing.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"passes": passes, "backward": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (ClippedAfter, MicroBatchDropped)

@@ -1,7 +1,7 @@
 """A learning rate that is not the one that the configuration speaks of, that goes the wrong way, or begins at nothing.
 
 In:   the learning rate, logged and in force, and the configuration.
-Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZeroAtFirst`.
+Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZeroAtFirst`, `SchedulerFirst`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.optimizer.accounts import times_stepped
 from barograph.doctor.rules.optimizer.schedule import RATES
 
@@ -270,4 +270,38 @@ class RateZeroAtFirst(WatchRule):
             )  # fmt: skip
 
 
-RULES = (LearningRateDeclared, ScheduleMissing, RateRises, RateZeroAtFirst)
+class SchedulerFirst(WatchRule):
+    """The scheduler is stepped before the optimizer: the first rate of the schedule is never used.
+
+    In the first launch, with an optimizer that had made no steps, the scheduler's count is one more than the
+    optimizer's steps before each of five looks, from the first one on. A scaler leaves steps out that the scheduler
+    counts, and with one nothing is said. It costs the schedule its first rate, and is an info finding.
+
+    What to do: `optimizer.step()`, then `scheduler.step()`.
+    """
+
+    name, family, kind, severity = "scheduler_first", "optimizer", "learning_rate", "info"
+    series = "model/scheduler_steps"
+    needs = ("=model/scheduler_steps", "=model/scheduled_steps", "=model/optimizer_age")
+    least = 5
+    about = "The scheduler is stepped before the optimizer."
+    thresholds: ClassVar = {"looks": (5.0, "from the first on; ours")}
+    causes = ("scheduler stepped before the optimizer: the schedule's first rate is never used",)
+    remedies = ("call `scheduler.step()` behind `optimizer.step()`",)
+
+    def begin(self) -> None:
+        self._all = True
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ages, steps = history.channel("model/optimizer_age"), watched(history, "scheduled_steps", place)
+        fresh = ages is not None and ages.end > 0 and ages.first == 0 and ages.rows().segment[0] == place[2]
+        self._all = self._all and fresh and value == steps + 1 and history.channel("model/loss_scale") is None
+        if self.lasts(self._all, place, self.at["looks"]):
+            yield self.finding(
+                1, f"The scheduler has counted {value:.0f} steps where the optimizer has made {steps:.0f}, and was one "
+                "ahead in each look: it is stepped first.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"scheduler": value, "optimizer": steps, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (LearningRateDeclared, ScheduleMissing, RateRises, RateZeroAtFirst, SchedulerFirst)

@@ -176,6 +176,7 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: -x.log_softmax(1).mean(), "loss_reversed", None),  # a likelihood, as it should be
         (lambda x: functional.cross_entropy(x, TARGET, label_smoothing=0.3), "label_smoothing", 0.3),
         (lambda x: functional.cross_entropy(x, TARGET), "label_smoothing", 0.0),
+        (lambda x: functional.cross_entropy(x, TARGET) / 2 + 0.1 * x.square().mean(), "label_smoothing", 0.0),
         (lambda x: functional.nll_loss(x.log_softmax(0), TARGET), "softmax_over_rows", 1.0),
         (lambda x: functional.nll_loss(x.log_softmax(-1), TARGET), "softmax_over_rows", 0.0),
         (lambda x: functional.nll_loss(x.log_softmax(0)[MASK], TARGET[MASK]), "softmax_over_rows", 1.0),

@@ -252,6 +252,22 @@ def test_statistics_of_layers_in_evaluation_mode_may_stand(tmp_path: Path) -> No
     assert dict(loud(findings))["stale_statistics"] == 0
 
 
+@pytest.mark.parametrize("how", ["reset", "gathered", "kept"])
+def test_statistics_that_are_reset_for_each_evaluation_are_told(tmp_path: Path, how: str) -> None:
+    class ResetBatchNorm(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> ResetBatchNorm:
+            if self.training and not mode and how != "kept":
+                self.reset_running_stats()
+                with torch.no_grad():
+                    self(torch.randn(48, 24)) if how == "gathered" else None
+            return super().train(mode)
+
+    findings, run = train(tmp_path, classifier(ResetBatchNorm(24)))
+    assert set(run.series("model/reset_statistics").value) == {float(how == "reset")}
+    told = [item["causes"][0] for item in findings if item["rule"] == "stale_statistics"]
+    assert [cause.split(":")[0] for cause in told] == ["batch norm's statistics are reset"] * (how == "reset")
+
+
 class Drops(nn.Module):
     """Dropout by a function, which knows of a mode, or not; or by a part that is always in training mode."""
 

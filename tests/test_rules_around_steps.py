@@ -12,7 +12,7 @@ from rule_columns import findings, only
 
 from barograph.doctor.rules.optimizer.accounts import RateTooLow
 from barograph.doctor.rules.optimizer.around import ClipNotInForce, ClippedByShard, OptimizerRemade
-from barograph.doctor.rules.optimizer.declared import RateRises, RateZeroAtFirst, ScheduleMissing
+from barograph.doctor.rules.optimizer.declared import RateRises, RateZeroAtFirst, ScheduleMissing, SchedulerFirst
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount
 from barograph.doctor.rules.optimizer.steps import LostWindow
 from barograph.doctor.rules.ranks.summed import SummedOverRanks
@@ -151,6 +151,33 @@ def test_a_rate_that_rises_up_to_the_planned_end_is_told(
     facts = {"config": config, "finished": True} | ({"planned_steps": planned} if planned else {})
     found = findings([RateRises()], {"train/lr": rate}, facts=facts, cuts=cuts)
     assert len(only(found, "rate_rises")) == told
+
+
+@pytest.mark.parametrize(("pace", "first"), [(0.05, "scheduler stepped too seldom"), (1.0, "schedule reversed")])
+def test_a_rate_that_rises_since_the_scheduler_counts_epochs_is_not_reversed(pace: float, first: str) -> None:
+    steps = numpy.arange(0, 200, 10)
+    columns = {"train/lr": numpy.linspace(1e-4, 1e-3, 200), "model/scheduled_steps": (steps, steps * 1.0),
+               "model/scheduler_steps": (steps, numpy.floor(pace * steps))}  # fmt: skip
+    facts = {"config": {}, "finished": True, "planned_steps": 200}
+    found = only(findings([RateRises()], columns, facts=facts), "rate_rises")
+    assert [one.causes[0].split(":")[0] for one in found] == [first]
+
+
+@CUTS
+@pytest.mark.parametrize(
+    ("ahead", "age", "scaler", "told"),
+    [(1, 0, False, True), (0, 0, False, False), (1, 1, False, False), (1, 0, True, False)],
+)
+def test_a_scheduler_that_is_one_step_ahead_is_stepped_first(
+    ahead: int, age: int, scaler: bool, told: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = numpy.arange(20, 100, 10)
+    columns = {"model/optimizer_age": (steps - 20, steps - 20.0 + age), "model/scheduled_steps": (steps, steps * 1.0),
+               "model/scheduler_steps": (steps, steps + float(ahead))}  # fmt: skip
+    if scaler:
+        columns["model/loss_scale"] = steps - 20, numpy.full(len(steps), 1024.0)
+    found = only(findings([SchedulerFirst()], columns, facts={"config": {}}, cuts=cuts), "scheduler_first")
+    assert [one.severity for one in found] == ["info"] * told
 
 
 @CUTS

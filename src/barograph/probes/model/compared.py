@@ -66,6 +66,7 @@ class ComparedAnswers:
         self._tables: dict[_Kind, Tensor] = {}
         self._mixed: dict[_Kind, Tensor] = {}
         self._beyond: Tensor | None = None
+        self._smoothed = 0.0  # the label smoothing of an evaluation's cross-entropies
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
@@ -113,6 +114,7 @@ class ComparedAnswers:
         shaped = not target.is_floating_point() and scores.dim() == target.dim() + 1 and scores.dim() in (2, 3)
         if not shaped or scores.requires_grad or mesh_of(scores):
             return  # of the training, or of pictures' points
+        self._smoothed = max(self._smoothed, float(named.get("label_smoothing") or 0.0))
         lines, width, ignored = target.detach().flatten(), scores.shape[1], named.get("ignore_index", -100)
         self._asked(lines, lines != ignored)
         most = min(_ROWS, _ELEMENTS // width)
@@ -170,6 +172,8 @@ class ComparedAnswers:
         self.over()
         self._steps += 1
         self._evaluations += self._left < _FUNCTIONS
+        if self._smoothed:
+            current.figures["evaluated_smoothing"] = self._smoothed
         if self._begins is not None:
             current.put("asked", _BEGINS, self._begins)
         if self._beyond is not None:
@@ -190,7 +194,7 @@ class ComparedAnswers:
                 kinds = tuple(str(int(kind[0])) for kind in mixed)
                 current.put("renamed", kinds, torch.stack([renamed(self._mixed[kind]) for kind in mixed], 1))
         self._left, self._begins, self._tokens, self._beyond = _FUNCTIONS, None, None, None
-        self._counts, self._tables, self._mixed = {}, {}, {}
+        self._counts, self._tables, self._mixed, self._smoothed = {}, {}, {}, 0.0
 
 
 def _stacked(some: tuple[Tensor, ...]) -> Tensor:

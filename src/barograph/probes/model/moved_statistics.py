@@ -8,6 +8,9 @@ Statistics may be gathered anew for an evaluation on purpose, from the training'
 they fit what the evaluation gives the layer as well as before, or better. Passes of other data, as of noise by which a
 network is timed, leave statistics that fit it worse. Of the first batch norm this says nothing but the data.
 
+Statistics that are as torch makes them, 0 and 1, in an evaluation behind a step in which the layer gathered some, were
+made anew for it, and normalise nothing.
+
 A layer without running statistics has those of its batch in an evaluation, too: of one example at a time, those of that
 example. How far they are from those of a batch is read from the next batch of the training.
 """
@@ -49,12 +52,17 @@ class MovedStatistics:
         self._alone: Tensor | None = None
         self._kept: tuple[Tensor, Tensor] | None = None  # the statistics that the last step has left
         self._found: Tensor | None = None
+        self._trained = False  # whether the layer has gathered in a pass with gradients
+        self._unset: Tensor | None = None  # of an evaluation's first pass
 
     def _called(self, module: Any, given: Sequence[Any]) -> None:
         """The layer is about to run."""
         import torch
 
+        if not torch.is_grad_enabled() and not module.training and self._trained and self._unset is None:
+            self._unset = ((module.running_mean == 0).all() & (module.running_var == 1).all()).float()
         if torch.is_grad_enabled():
+            self._trained |= module.training
             self._kept = None
         elif module.training:
             if self._kept is None:
@@ -84,6 +92,9 @@ class MovedStatistics:
         found, self._found, self._kept = self._found, None, None
         if found is not None:
             current.put("statistics_apart", ("before", "after"), found)
+        unset, self._unset = self._unset, None
+        if unset is not None:
+            current.put("reset_statistics", ("",), unset)
         alone, self._alone = self._alone, None
         if alone is not None:
             current.put("statistics_alone", ("",), alone)
@@ -92,7 +103,7 @@ class MovedStatistics:
         """Leave no hook behind."""
         for handle in self._handles:
             handle.remove()
-        self._kept = self._found = self._alone = None
+        self._kept = self._found = self._alone = self._unset = None
 
 
 def _fits(given: Tensor, *statistics: tuple[Tensor, Tensor]) -> Tensor:
@@ -128,6 +139,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded, when it has arrived."""
     names, values = numbers.get("statistics_apart", ((), ((),)))
     found = {f"statistics_apart_{name}": float(value) for name, value in zip(names, values[0], strict=True)}
-    if "statistics_alone" in numbers:
-        found["statistics_alone"] = float(numbers["statistics_alone"][1][0][0])
+    for name in ("statistics_alone", "reset_statistics"):
+        if name in numbers:
+            found[name] = float(numbers[name][1][0][0])
     return found

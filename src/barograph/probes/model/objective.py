@@ -81,7 +81,9 @@ def _reversed(root: Any) -> dict[str, float]:
 
 def smoothing(root: Any) -> dict[str, float]:
     """Of torch's cross-entropy with label smoothing: (1 − ε) of the targets' and ε of the mean of all classes."""
+    plain = False
     for node, _ in nodes([root], 16):
+        plain |= kind(node).startswith("NllLoss")
         parts = behind(node) if kind(node) == "Add" else []
         scales = [part for part in parts if isinstance(setting(part, "other"), float)]
         if len(parts) != 2 or len(scales) != 2:
@@ -90,7 +92,7 @@ def smoothing(root: Any) -> dict[str, float]:
             under = behind(part)
             if len(under) == 1 and kind(under[0]).startswith("NllLoss"):
                 return {"label_smoothing": round(1.0 - float(setting(part, "other")), 9)}
-    return {"label_smoothing": 0.0} if kind(root).startswith("NllLoss") else {}
+    return {"label_smoothing": 0.0} if plain else {}
 
 
 def _widened(root: Any) -> dict[str, float]:

@@ -405,12 +405,14 @@ class StaleStatistics(Rule):
     say that the momentum is 0, or that they are put back: an evaluation uses them, and has those of another model.
     Layers that are in evaluation mode, as frozen ones are, don't count. But where such layers are trained through, the
     rest of the model in training mode, and their statistics are a mean of 0 and a variance of 1 in two looks
-    (`model/unset_statistics`), nothing was ever gathered in them: they normalise nothing.
+    (`model/unset_statistics`), nothing was ever gathered in them: they normalise nothing. The same is so where the
+    first batch norm has a mean of 0 and a variance of 1 in two evaluations, behind steps in which it was in training
+    mode (`model/reset_statistics`): they are made anew for each evaluation.
     """
 
     name, family, kind, severity = "stale_statistics", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/stale_statistics|=model/unset_statistics",)
+    needs = ("=model/stale_statistics|=model/unset_statistics|=model/reset_statistics",)
     about = "Batch norm's running statistics do not move."
     sources = ("batch normalisation: evaluation uses running statistics",)
     thresholds: ClassVar = {"rows": (2.0, "in a row; ours")}
@@ -424,9 +426,11 @@ class StaleStatistics(Rule):
         self._cursor = RowCursor()
         self._row: list[tuple[int, int]] = []
         self._unset: dict[int, int] = {}  # by segment: looks
+        self._anew: dict[int, int] = {}  # by segment: evaluations
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._never(history)
+        yield from self._made_anew(history)
         for (step, _, segment), value in self._cursor.each(history.channel("model/stale_statistics")):
             if value != 1 or (self._row and self._row[0][1] != segment):
                 self._row = []
@@ -450,6 +454,19 @@ class StaleStatistics(Rule):
                     key="unset", found=step, segment=segment, confidence=0.95, evidence={"standing": True},
                     causes=["evaluation mode left on: batch norm's statistics were never gathered"],
                     remedies=["leave batch norm in training mode, or load weights with statistics before"],
+                )  # fmt: skip
+
+    def _made_anew(self, history: RunHistory) -> Iterator[Finding]:
+        """Evaluations with statistics as torch makes them, of a layer that has gathered others."""
+        for (step, _, segment), value in self._cursor.each(history.channel("model/reset_statistics")):
+            self._anew[segment] = self._anew.get(segment, 0) + 1 if value == 1 else 0
+            if self._anew[segment] == self.at["rows"] and self.first(segment, "anew"):
+                yield self.finding(
+                    step, "In evaluations the running statistics of batch norm are as torch makes them, 0 and 1, "
+                    "though the training has gathered others: there it normalises nothing.",
+                    key="anew", found=step, segment=segment, confidence=0.95,
+                    causes=["batch norm's statistics are reset: evaluations have them as torch makes them"],
+                    remedies=["leave out `reset_running_stats()`, or gather statistics anew before the evaluation"],
                 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A learning rate that is not the one that the configuration speaks of, that goes the wrong way, or begins at nothing.
 
 In:   the learning rate, logged and in force, and the configuration.
-Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZeroAtFirst`.
+Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZeroAtFirst`, `SchedulerFirst`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.optimizer.accounts import times_stepped
 from barograph.doctor.rules.optimizer.schedule import RATES
 
 if TYPE_CHECKING:
@@ -164,7 +165,9 @@ class RateRises(Rule):
     From the first row to the last, 90 steps at least, no rate is lower than the one before, the first is at a fifth of
     the last or less, and the last quarter of the steps is worth a twentieth of the rise: the run ends with its highest
     rate. The plan is known, and the run has come to 95% of it. Where the configuration speaks of a test of rates, of
-    stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed.
+    stages or cycles, or of a warm-up of nine tenths of the steps, nothing is said, nor of a run that resumed. Where the
+    scheduler's own count has come to a fifth of the optimizer's steps or less, it is stepped once an epoch, and never
+    came to where the rate falls.
 
     What to do: look at which factor a schedule begins with, and which it ends with.
     """
@@ -179,6 +182,7 @@ class RateRises(Rule):
         "late": (0.05, "of the rise, in the last quarter of the steps; ours"),
         "planned": (0.95, "of the planned steps; ours"),
         "warms": (0.9, "of the planned steps: a warm-up that is meant so; ours"),
+        "seldom": (0.2, "steps of the scheduler for one of the optimizer: the cause; ours"),
     }
     causes = (
         "schedule reversed: its first and last factor are exchanged",
@@ -202,14 +206,18 @@ class RateRises(Rule):
         shares = [value for _, value in numbers_named(history, SHARE) if value >= self.at["warms"]]
         meant = any(MEANT.search(name.lower()) and value for name, value in history.options.found.items())
         if rises and late >= self.at["late"] * rise > 0 and not (warms or shares or meant) and self.first():
+            seldom = 0 < times_stepped(history) <= self.at["seldom"]
             yield self.finding(
                 int(steps[0]), f"The learning rate rises from {values[0]:.3g} at the start to {values[-1]:.3g} at the "
                 f"end, step {int(steps[-1])} of {planned}.", found=int(steps[-1]), segment=int(rows.segment[0]),
                 confidence=0.9, evidence={"first": rounded(float(values[0])), "last": rounded(float(values[-1])),
                                           "standing": True},
+                **({"causes": [_SELDOM], "remedies": [_EACH]} if seldom else {}),
             )  # fmt: skip
 
 
+_SELDOM = "scheduler stepped too seldom: the warm-up counts steps, and it is stepped once an epoch"
+_EACH = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
 _HALF = 0.5
 _NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
 WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
@@ -262,4 +270,38 @@ class RateZeroAtFirst(WatchRule):
             )  # fmt: skip
 
 
-RULES = (LearningRateDeclared, ScheduleMissing, RateRises, RateZeroAtFirst)
+class SchedulerFirst(WatchRule):
+    """The scheduler is stepped before the optimizer: the first rate of the schedule is never used.
+
+    In the first launch, with an optimizer that had made no steps, the scheduler's count is one more than the
+    optimizer's steps before each of five looks, from the first one on. A scaler leaves steps out that the scheduler
+    counts, and with one nothing is said. It costs the schedule its first rate, and is an info finding.
+
+    What to do: `optimizer.step()`, then `scheduler.step()`.
+    """
+
+    name, family, kind, severity = "scheduler_first", "optimizer", "learning_rate", "info"
+    series = "model/scheduler_steps"
+    needs = ("=model/scheduler_steps", "=model/scheduled_steps", "=model/optimizer_age")
+    least = 5
+    about = "The scheduler is stepped before the optimizer."
+    thresholds: ClassVar = {"looks": (5.0, "from the first on; ours")}
+    causes = ("scheduler stepped before the optimizer: the schedule's first rate is never used",)
+    remedies = ("call `scheduler.step()` behind `optimizer.step()`",)
+
+    def begin(self) -> None:
+        self._all = True
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ages, steps = history.channel("model/optimizer_age"), watched(history, "scheduled_steps", place)
+        fresh = ages is not None and ages.end > 0 and ages.first == 0 and ages.rows().segment[0] == place[2]
+        self._all = self._all and fresh and value == steps + 1 and history.channel("model/loss_scale") is None
+        if self.lasts(self._all, place, self.at["looks"]):
+            yield self.finding(
+                1, f"The scheduler has counted {value:.0f} steps where the optimizer has made {steps:.0f}, and was one "
+                "ahead in each look: it is stepped first.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"scheduler": value, "optimizer": steps, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (LearningRateDeclared, ScheduleMissing, RateRises, RateZeroAtFirst, SchedulerFirst)

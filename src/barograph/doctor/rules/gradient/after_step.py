@@ -1,0 +1,88 @@
+"""Gradients that are clipped when the optimizer's step is over, and those of a micro-batch that never come.
+
+In:   by what gradients were multiplied between a step's end and the next one's begin; passes of a step, forward and
+      backward, beside the configuration.
+Out:  findings of `ClippedAfter`, `MicroBatchDropped`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.core.configuration import ACCUMULATION
+from barograph.doctor.kernel.cursor import numeric_setting
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+
+class ClippedAfter(WatchRule):
+    """Gradients are clipped behind the optimizer's step, which has used them as they were.
+
+    A gradient that a step has used is scaled before the next step begins, and no new one comes into its place
+    (`model/scaled_after`): in four looks by a factor below 1, and not always by the same one. Gradients that go on,
+    as with a momentum by hand, get the next pass added, and then are not a multiple of what they were.
+
+    What to do: `clip_grad_norm_` behind `backward()`, ahead of `optimizer.step()`.
+    """
+
+    name, family, kind, severity = "clipped_after", "gradient", "clipping", "warning"
+    proves = "training"
+    series = "model/scaled_after"
+    needs = ("=model/scaled_after",)
+    least = 4
+    about = "Gradients are clipped behind the optimizer's step."
+    thresholds: ClassVar = {"looks": (4.0, "ours"), "apart": (1.01, "times the least factor, the largest; ours")}
+    causes = ("clipping not in force: it runs after the step",)
+    remedies = ("call `clip_grad_norm_` after `backward()` and before `optimizer.step()`",)
+
+    def begin(self) -> None:
+        self._factors: list[tuple[int, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._factors.append((place[0], value))
+        factors = [factor for _, factor in self._factors]
+        enough = len(factors) >= self.at["looks"] and max(factors) >= self.at["apart"] * min(factors)
+        if enough and self.first(place[2]):
+            yield self.finding(
+                self._factors[0][0], f"Behind the optimizer's step gradients are scaled, by {min(factors):.3g} to "
+                f"{max(factors):.3g}, and then let go: the step has used them unclipped.", found=place[0],
+                segment=place[2], confidence=0.95, evidence={"factor": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+class MicroBatchDropped(WatchRule):
+    """Of a step's micro-batches one goes through the model, and has no backward pass.
+
+    The configuration says that k micro-batches are accumulated. In six looks in a row the watched model made k passes
+    with gradients in the step (`model/passes`), and k − 1 backward passes added up (`model/backwards`): one micro-batch
+    is computed and trains nothing. The others are divided by one too many.
+
+    What to do: `backward()` in each round of the loop, and the step behind the last.
+    """
+
+    name, family, kind, severity = "micro_batch_dropped", "gradient", "config", "warning"
+    proves = "training"
+    series = "model/backwards"
+    needs = ("=model/backwards", "=model/passes", "config")
+    least = 6
+    about = "One of a step's micro-batches has no backward pass."
+    thresholds: ClassVar = {"looks": (6.0, "in a row; ours")}
+    causes = ("gradient accumulation: one micro-batch of each step has no backward pass",)
+    remedies = ("call `backward()` for each micro-batch, and step behind the last one",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        parts, passes = numeric_setting(history, *ACCUMULATION), watched(history, "passes", place)
+        if self.lasts(parts >= 2 and passes == parts == value + 1, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"Each step is to add up {parts:.0f} micro-batches, and makes {passes:.0f} passes and "
+                f"{value:.0f} backward: one micro-batch trains nothing.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"passes": passes, "backward": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (ClippedAfter, MicroBatchDropped)

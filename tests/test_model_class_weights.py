@@ -127,3 +127,11 @@ def test_batches_of_other_sizes_and_classes_give_no_class_another_weight(
         slopes += [fields["class_weight_slope"]] if "class_weight_slope" in fields else []
     last = slopes[-1] if slopes else 0.0
     assert abs(last) < 0.05 if told == 0 else slopes
+
+
+def test_weights_that_each_batch_has_otherwise_are_no_class_s() -> None:
+    dice, seen = np.random.default_rng(3), ClassCounts()
+    for _ in range(60):  # rows are weighted, as by a focal loss: by chance in the order of other classes
+        counts = np.random.default_rng(5).multinomial(64, SHARES).astype(float)
+        fields = seen.fields_of({"classes": ((), np.stack([counts, counts * root(dice.permutation(SHARES))]))})
+        assert not fields.get("class_weights_elsewhere")

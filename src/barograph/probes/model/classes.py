@@ -129,7 +129,8 @@ class ClassCounts:
             self._looks, self._first, self._most = 0, numpy.zeros(len(counts), bool), -1
         self._targets = self._targets + counts
         self._weights = self._weights + weights
-        self._of_means = self._of_means + weights * counts.sum()  # of rows of a mean, in batches of any size
+        if weights.sum() > 0:  # a batch's rows beside each other: a mean's rows weigh less in larger batches
+            self._of_means = self._of_means + weights * counts.sum() / weights.sum()
         found = {"class_targets": float(self._targets.sum())}
         if by_row:
             found["untargeted_classes"] = float((self._targets == 0).sum())

@@ -63,8 +63,8 @@ def answer_begins(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor
 
 
 def answers_apart(tokens: Tensor, alive: Tensor) -> Tensor:
-    """Whether the targets of all rows begin behind a prompt, at and behind different tokens: 1; NaN where they don't, or
-    where that is not known, as of log probabilities of all tokens, of which the prompts' are left out later."""
+    """Whether the targets of all rows begin behind a prompt, at and behind different tokens: 1. NaN where they do not,
+    or where that is not known, as of log probabilities of all tokens, of which the prompts' are left out later."""
     import torch
 
     found = first_targets(tokens, alive)

@@ -156,7 +156,7 @@ class ClassCounts:
 
     def _compare(self, counts: Any, weights: Any) -> None:
         """Of a batch: a mean that is over its weights has another unit in each, so they are compared within it. What
-        one look shows is no class's weight yet: a focal loss weights rows, and each batch's classes otherwise."""
+        one look shows may not come again: a focal loss weights rows, and so the classes of each batch otherwise."""
         most = int(self._targets.argmax())
         if most != self._most:
             if self._most >= 0 and math.isfinite(self._beside[most]) and self._again[most]:

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.core.roles import is_of_wholes, plain_name
+from barograph.core.plain_names import plain_name
+from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import watched

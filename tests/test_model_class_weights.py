@@ -127,3 +127,22 @@ def test_batches_of_other_sizes_and_classes_give_no_class_another_weight(
         slopes += [fields["class_weight_slope"]] if "class_weight_slope" in fields else []
     last = slopes[-1] if slopes else 0.0
     assert abs(last) < 0.05 if told == 0 else slopes
+
+
+def test_weights_that_each_batch_has_otherwise_are_no_class_s() -> None:
+    dice, seen = np.random.default_rng(3), ClassCounts()
+    for _ in range(60):  # rows are weighted, as by a focal loss: by chance in the order of other classes
+        counts = np.random.default_rng(5).multinomial(64, SHARES).astype(float)
+        fields = seen.fields_of({"classes": ((), np.stack([counts, counts * root(dice.permutation(SHARES))]))})
+        assert not fields.get("class_weights_elsewhere")
+
+
+def test_batches_of_which_some_rows_are_looked_at_give_no_class_another_weight() -> None:
+    """As where a memory of earlier tasks is added: means over 64, 128 and 88 rows, of which 64 are looked at."""
+    dice, seen, slopes = np.random.default_rng(5), ClassCounts(), []
+    tasks = (64, [0.8, 0.2, 0, 0, 0]), (128, [0.4, 0.1, 0.35, 0.15, 0]), (88, [0.4, 0.1, 0.15, 0.1, 0.25])
+    for size, shares in (one for one in tasks for _ in range(16)):
+        counts = np.bincount(dice.choice(5, 64, p=shares), minlength=5).astype(float)
+        fields = seen.fields_of({"classes": ((), np.stack([counts, counts / size]))})
+        slopes += [fields["class_weight_slope"]] if "class_weight_slope" in fields else []
+    assert not slopes or max(abs(one) for one in slopes) < 0.01

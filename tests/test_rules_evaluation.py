@@ -477,6 +477,17 @@ def test_an_accuracy_that_never_moves_while_the_loss_does_is_of_one_class_for_al
     assert not warned(found([EvaluationFrozen()], series | {"eval/loss": (steps, np.full(20, 0.9) + 0.001 * steps)}))
 
 
+@pytest.mark.parametrize("pieces", [(), range(1, 100)])
+@pytest.mark.parametrize(("begins", "each", "told"), [(10, 10, 0), (1, 10, 0), (1, 1000, 1), (10, 1000, 1)])
+def test_the_last_evaluation_s_number_beside_each_step_is_not_one_that_never_changes(
+    pieces: range, begins: int, each: int, told: int
+) -> None:
+    steps = np.arange(1, 101)
+    at = steps[steps >= begins]
+    series = {"loss": (steps, 1 - steps / 200), "val_loss": (at, 0.712345 - (at - begins) // each / 300)}
+    assert len(warned(found([EvaluationFrozen()], series, pieces))) == told
+
+
 def test_examples_that_are_learnt_and_nothing_else_are_told_after_ten_evaluations() -> None:
     steps = np.arange(1, 12)
     series = {"train/loss": (steps, np.linspace(2.3, 1.6, 11)), "eval/accuracy": (steps, 0.19 + 0.01 * (steps % 3)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,6 +91,24 @@ def test_an_evaluation_in_other_units_is_found_without_a_guess(kind: str, pieces
     if wrong:
         assert (found[0].step, found[0].found) == (0, 400)
         assert found[0].causes[0].startswith("units differ")
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "config", "told"),
+    [
+        ("train/loss", "val/rmse", {}, True),
+        ("train/loss", "val/rmse_usd", {}, False),
+        ("train/loss", "val/loss", {"eval_units": "US dollars"}, False),
+        ("train/loss", "val/loss", {"hidden_units": 64, "units": "many"}, True),
+        ("train/loss_usd", "val/loss_usd", {}, True),  # both should be in them
+    ],
+)
+def test_an_evaluation_whose_unit_is_said_may_be_in_another_than_the_training(
+    trained: str, evaluated: str, config: dict[str, Any], told: bool
+) -> None:
+    loss = train(1.5, 0.2)
+    series = {trained: (STEPS, loss), evaluated: (EVALUATED, 4000 * loss[EVALUATED - 1])}
+    assert bool(rule_curves.found([EvaluationSummed()], series, config=config)) is told
 
 
 @pytest.mark.parametrize("pieces", [(), (77, 200)])

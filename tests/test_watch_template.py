@@ -13,6 +13,7 @@ from barograph.doctor.rules.data.template import EvaluationTemplate
 
 torch = pytest.importorskip("torch")
 
+from barograph.probes.model.prompts import answers_apart  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 from barograph.probes.model.template import FIGURES, Templates  # noqa: E402
 
@@ -88,12 +89,22 @@ def test_a_template_that_differs_is_said_where_the_evaluation_is_worse(pieces: t
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 30))])
 def test_evaluations_that_lack_the_mark_behind_which_answers_begin_are_told(pieces: tuple[int, ...]) -> None:
-    ahead = {"answer_from": 2.0, "target_shift": 1.0, "eval_target_shift": 1.0}
+    ahead = {"answer_from": 2.0, "target_shift": 1.0, "eval_target_shift": 1.0, "eval_answers_apart": 1.0}
     (one,) = judged(pieces, lost=0.0, **ahead)
     assert "behind which all answers" in one.message and one.causes[0].startswith("prompt template differs")
-    assert not judged(pieces, lost=0.0, **ahead, eval_answer_from=2.0)
-    assert not judged(pieces, lost=0.0, **ahead, eval_answer_first=3.0)  # see `answers_late`
+    assert not judged(pieces, lost=0.0, **(ahead | {"eval_answers_apart": float("nan")}))  # not known where they begin
     assert not judged(pieces, lost=0.0, answer_from=2.0, target_shift=1.0)  # its targets are not known
     assert not judged(pieces, lost=0.0, loss=1.1, **ahead)
     several = ahead | {"answer_from": np.arange(50) % 2}
     assert not judged(pieces, lost=0.0, **several)  # of several kinds of prompts
+
+
+def test_where_an_evaluation_s_answers_begin_is_not_known_of_targets_without_prompts() -> None:
+    dice = torch.Generator().manual_seed(0)
+    tokens, begins = torch.randint(3, 50, (16, 20), generator=dice), torch.randint(4, 14, (16, 1), generator=dice)
+    answers = torch.arange(20)[None] >= begins
+    assert answers_apart(tokens, answers) == 1
+    assert answers_apart(tokens, torch.ones_like(answers)).isnan()  # what is left out of the sum is left out later
+    marked = tokens.scatter(1, begins, 2)
+    even = torch.arange(20)[None].expand(16, 20) >= 9
+    assert answers_apart(marked, answers).isnan() and answers_apart(tokens, even).isnan()

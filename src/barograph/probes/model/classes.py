@@ -109,6 +109,7 @@ class ClassCounts:
         self._weights: Any = None
         self._of_means: Any = None
         self._beside: Any = None  # each class's weight beside that of the most frequent one, where a batch had both
+        self._again: Any = None  # which of these a second look has shown alike
         self._most = -1
         self._looks, self._first = 0, numpy.zeros(0, bool)
         self._asked: Any = None  # rows of each class in an evaluation
@@ -128,7 +129,8 @@ class ClassCounts:
             self._looks, self._first, self._most = 0, numpy.zeros(len(counts), bool), -1
         self._targets = self._targets + counts
         self._weights = self._weights + weights
-        self._of_means = self._of_means + weights * counts.sum()  # of rows of a mean, in batches of any size
+        if weights.sum() > 0:  # a batch's rows beside each other: a mean's rows weigh less in larger batches
+            self._of_means = self._of_means + weights * counts.sum() / weights.sum()
         found = {"class_targets": float(self._targets.sum())}
         if by_row:
             found["untargeted_classes"] = float((self._targets == 0).sum())
@@ -141,27 +143,34 @@ class ClassCounts:
             found["untargeted_class"] = float(self._targets.argmin())
         if by_row:
             self._compare(counts, weights)
-            if (elsewhere := _elsewhere(self._targets, self._beside)) is not None:
+            steady = numpy.where(self._again, self._beside, math.nan)
+            if (elsewhere := _elsewhere(self._targets, steady)) is not None:
                 found["class_weights_elsewhere"] = elsewhere
-            if (inverted := _by_frequency(self._targets, self._beside)) is not None:
+            if (inverted := _by_frequency(self._targets, steady)) is not None:
                 found["class_weights_inverted"] = float(inverted)
-            if (doubled := _doubled(self._targets, self._beside, self._asked)) is not None:
+            if (doubled := _doubled(self._targets, steady, self._asked)) is not None:
                 found["class_weights_doubled"] = float(doubled)
         slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
         slope = None if None in slopes else min((one for one in slopes if one is not None), key=abs)
         return found if slope is None else found | {"class_weight_slope": slope}
 
     def _compare(self, counts: Any, weights: Any) -> None:
-        """Of a batch: a mean that is over its weights has another unit in each, so they are compared within it."""
+        """Of a batch: a mean that is over its weights has another unit in each, so they are compared within it. What
+        one look shows may not come again: a focal loss weights rows, and so the classes of each batch otherwise."""
         most = int(self._targets.argmax())
         if most != self._most:
-            self._most, self._beside = most, numpy.full(len(counts), math.nan)
+            if self._most >= 0 and math.isfinite(self._beside[most]) and self._again[most]:
+                self._beside = self._beside / self._beside[most]
+            else:
+                self._beside, self._again = numpy.full(len(counts), math.nan), numpy.zeros(len(counts), bool)
+            self._most = most
         here = (counts > 0) & (weights > 0)
         if not here[most]:
             return
         each = weights / numpy.maximum(counts, 1) / (weights[most] / counts[most])
         known = here & numpy.isfinite(self._beside)
         changes = (numpy.abs(each - self._beside) > _STEADY * self._beside)[known].any()
+        self._again = self._again & ~here if changes else self._again | known
         self._beside = numpy.where(here, math.inf if changes else each, self._beside)
 
 

@@ -25,7 +25,7 @@ import numpy
 
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
-from barograph.probes.model.prompts import ahead, answer_begins
+from barograph.probes.model.prompts import ahead, answer_begins, answers_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
-_BEGINS = ("answer_from", "answer_after", "answer_first", "target_shift")
+_BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "target_shift")
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
 _ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
@@ -139,7 +139,8 @@ class ComparedAnswers:
             count, tokens = self._tokens
             if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1, 2):
                 known, asked = (one.view(count, -1)[:_TEXTS] for one in (alive, lines))
-                begins = answer_begins(tokens[:, : known.shape[1]], known)
+                given = tokens[:, : known.shape[1]]
+                begins = *answer_begins(given, known), answers_apart(given, known)
                 self._begins = _stacked((*begins, ahead(tokens, asked, known)))
 
     def _equal(self, one: Any, other: Any) -> None:

@@ -62,6 +62,16 @@ def answer_begins(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor, Tensor
     return at, before, behind
 
 
+def answers_apart(tokens: Tensor, alive: Tensor) -> Tensor:
+    """Whether the targets of all rows begin behind a prompt, at and behind different tokens: 1. NaN where they do not,
+    or where that is not known, as of log probabilities of all tokens, of which the prompts' are left out later."""
+    import torch
+
+    found = first_targets(tokens, alive)
+    apart = found.enough & ~(found.one_here | found.one_before | found.one_behind)
+    return torch.where(apart, torch.ones((), device=tokens.device), math.nan)
+
+
 def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
     """Whether targets, one place ahead of the inputs, begin one place too late: behind the first token of each answer.
 

@@ -31,9 +31,9 @@ class EvaluationTemplate(WatchRule):
     of both sides have, as the mark behind which an answer begins. So a template shows that lost a line, or has one
     more. In three evaluations in a row, whose loss is a fifth above the training's. So it is where in eight looks or
     more all answers of the training begin behind one and the same token (`model/answer_from`), and those of the
-    evaluation, whose targets were seen, behind different ones: they lack the mark itself. What stands behind the last
-    common token says nothing: an evaluation that generates is given prompts without answers. Where the configuration
-    speaks of other data for evaluations, nothing is said.
+    evaluation, whose targets were seen, behind different ones (`model/eval_answers_apart`): they lack the mark itself.
+    What stands behind the last common token says nothing: an evaluation that generates is given prompts without
+    answers. Where the configuration speaks of other data for evaluations, nothing is said.
 
     What to do: print one text of the training and one of the evaluation, as they go into the model; make both by one
     function.
@@ -81,9 +81,9 @@ class EvaluationTemplate(WatchRule):
         marks, count = history.channel("model/answer_from"), int(self.at["looks"])
         known = newest(marks, *place, count) if marks is not None else numpy.empty(0)
         marked = len(known) == count and len(set(known.tolist())) == 1
-        begins = (told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first"))
+        apart = told(history, "eval_answers_apart", place) == 1
         ahead = watched(history, "target_shift", place) == 1 and told(history, "eval_target_shift", place) == 1
-        return marked and ahead and all(begin != begin for begin in begins)
+        return marked and ahead and apart
 
 
 RULES = (EvaluationTemplate,)

@@ -217,7 +217,9 @@ class EvaluationFrozen(Walker):
 
     It evaluates other weights than those that are trained. Where the loss is of pairs of scores, as its graph shows,
     and the number is ln 2, both of each pair get the same score instead. A number of three digits must come ten times,
-    while the training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said.
+    while the training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said. A number that comes
+    with each row of the training may be the last evaluation's, until the next one: it has to come twice as often as
+    rows came before the first one, and as any number before it; once another one comes, it is an info finding.
 
     So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
     never further than 0.02 from it: what is evaluated gives one class to all examples. One of five digits or more that
@@ -245,6 +247,18 @@ class EvaluationFrozen(Walker):
         self._range, self._began = (math.inf, -math.inf), (0, math.nan)  # of all; step and loss of the first of a row
         self._losses = (math.inf, -math.inf)  # lowest and highest of a row
         self._same: Finding | None = None
+        self._start, self._longest = 0, 0  # step of the first of all; how often one number came in a row
+        self._along: Finding | None = None  # of a number that comes with each row of the training
+
+    def _comes_along(self, history: RunHistory, point: EvaluationPoint) -> tuple[bool, int]:
+        """Whether each row of the training has the number, and how many rows came before the first evaluation."""
+        loss, first = history.role("loss"), self._first
+        if loss is None or first is None:
+            return False, 0
+        rows = loss.rows()
+        steps = rows.step[rows.segment == point.segment]
+        between = ((steps > first.step) & (steps < point.step)).sum()
+        return bool(between <= self._count - 2), int((steps < self._start).sum())
 
     def _answers(self, history: RunHistory, point: EvaluationPoint) -> Iterator[Finding]:
         """Whether the accuracy has never moved, though the loss has."""
@@ -272,23 +286,26 @@ class EvaluationFrozen(Walker):
                 self._began[0],
                 f"The accuracy of the evaluation is {share:.4g} in {self._shares} evaluations since step "
                 f"{self._began[0]}, while its loss {course}",
-                found=point.step,
-                segment=point.segment,
-                confidence=0.75,
-                key="accuracy",
+                found=point.step, segment=point.segment, confidence=0.75, key="accuracy",
                 causes=[
                     "one class alone: each example is given the most frequent class",
                     "learning rate too low: the outputs differ too little between inputs",
                 ],
                 remedies=["Count the classes that the model answers with; weight classes, or train for longer."],
                 evidence={"accuracy": share, "evaluations": self._shares},
-            )
+            )  # fmt: skip
             yield again(self._same)
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         yield from self._answers(history, point)
         if self._first is None or point.value != self._first.value:
+            self._start = point.step if self._first is None else self._start
+            self._longest = max(self._longest, self._count)
             self._first, self._count, self._told = point, 1, False
+            if self._along is not None:
+                self._along.severity, self._along.message = "info", f"{self._along.message}; then it changed"
+                yield again(self._along)
+                self._along = None
             return
         self._count += 1
         digits = len(f"{point.value:.10g}".replace(".", "").lstrip("0"))
@@ -298,20 +315,22 @@ class EvaluationFrozen(Walker):
             enough = self._count >= self.at["answers"] and point.train < 0.9 * self._first.train
         if self._told or not enough or abs(point.value) < 0.01 or not moved:
             return
+        along, ahead = self._comes_along(history, point)
+        if along and self._count < 2 * max(ahead, self._longest):
+            return
         self._told = True
         first, time = self._first, int(channel.rows(point.row, point.row + 1).time[0])
         average = asked_average(history) or ([AVERAGE] if other_model(history, time) else [])
         pairs = known(history.channel("model/loss_ranks"), point.step, time, point.segment) == 1
         alike = [_ALIKE] if pairs and abs(point.value - math.log(2)) < _LAST_DIGIT else []
-        yield self.finding(
+        said = self.finding(
             first.step,
             f"The evaluation loss is {point.value:.6g} in {self._count} evaluations since step {first.step}",
-            found=point.step,
-            segment=point.segment,
-            confidence=0.85,
-            causes=[*alike, *average, *self.causes],
+            found=point.step, segment=point.segment, confidence=0.85, causes=[*alike, *average, *self.causes],
             evidence={"evaluation": point.value, "train_then": rounded(first.train), "train_now": rounded(point.train)},
-        )
+        )  # fmt: skip
+        self._along = said if along else None
+        yield again(said) if along else said
 
 
 _EXACT = 5  # digits of an accuracy that nobody rounded to two or three

@@ -7,9 +7,11 @@ Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`, `Ev
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.plain_names import plain_name
 from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
 from barograph.doctor.kernel.curve import is_game, rounded
@@ -34,7 +36,8 @@ class EvaluationSummed(Walker):
     that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
     Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
 
-    Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where the
+    Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where its
+    name says in which unit it is, as `rmse_usd`, and the training's does not, or the configuration does; nor where the
     watch has seen its answers, of 64 rows or more (`model/compared_own`), and less than half as many are right as in
     the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit.
 
@@ -76,6 +79,8 @@ class EvaluationSummed(Walker):
         self._points = [*self._points[:1], *self._points[1:][-14:], point]
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
+            return
+        if _in_own_unit(history, channel.name, loss.name):
             return
         if guess != guess:
             yield from self._far(history, loss, channel, point)
@@ -143,6 +148,22 @@ class EvaluationSummed(Walker):
                 remedies=["compute both losses by one function", *self.remedies],
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip
+
+
+_UNIT = re.compile(
+    r"(?<![a-z])(?:usd|eur|gbp|dollars?|euros?|kg|grams?|km|cm|mm|metres?|meters?|miles?|px|pixels?|degrees?|deg"
+    r"|celsius|kelvin|mmhg|kwh|mwh|watts?|seconds|minutes|hours|days|years)(?![a-z])"
+)
+_UNIT_OF_EVALUATIONS = re.compile(
+    r"(?i)(?:^|[._/])(?:eval|val|valid|validation|test|metrics?|report\w*)(?:_\w+)?_units?"
+)
+
+
+def _in_own_unit(history: RunHistory, name: str, trained: str) -> bool:
+    """Whether an evaluation's name says in which unit it is, and the training's does not, or the configuration does."""
+    said = (isinstance(value, str) and value and _UNIT_OF_EVALUATIONS.fullmatch(option) is not None
+            for option, value in history.options.found.items())  # fmt: skip
+    return any(said) or (_UNIT.search(plain_name(name)) is not None and _UNIT.search(plain_name(trained)) is None)
 
 
 def _guess(history: RunHistory, point: EvaluationPoint) -> float:

@@ -92,6 +92,8 @@ def test_evaluations_that_lack_the_mark_behind_which_answers_begin_are_told(piec
     (one,) = judged(pieces, lost=0.0, **ahead)
     assert "behind which all answers" in one.message and one.causes[0].startswith("prompt template differs")
     assert not judged(pieces, lost=0.0, **ahead, eval_answer_from=2.0)
+    assert not judged(pieces, lost=0.0, **ahead, loss_ranks=1.0)  # of answers: masks of log probabilities
+    assert not judged(pieces, lost=0.0, **ahead, preference_compared=2.0)
     assert not judged(pieces, lost=0.0, **ahead, eval_answer_first=3.0)  # see `answers_late`
     assert not judged(pieces, lost=0.0, answer_from=2.0, target_shift=1.0)  # its targets are not known
     assert not judged(pieces, lost=0.0, loss=1.1, **ahead)

@@ -31,9 +31,10 @@ class EvaluationTemplate(WatchRule):
     of both sides have, as the mark behind which an answer begins. So a template shows that lost a line, or has one
     more. In three evaluations in a row, whose loss is a fifth above the training's. So it is where in eight looks or
     more all answers of the training begin behind one and the same token (`model/answer_from`), and those of the
-    evaluation, whose targets were seen, behind different ones: they lack the mark itself. What stands behind the last
-    common token says nothing: an evaluation that generates is given prompts without answers. Where the configuration
-    speaks of other data for evaluations, nothing is said.
+    evaluation, whose targets were seen, behind different ones: they lack the mark itself; of a preference nothing is
+    said so, whose masks an evaluation does not show. What stands behind the last common token says nothing: an
+    evaluation that generates is given prompts without answers. Where the configuration speaks of other data for
+    evaluations, nothing is said.
 
     What to do: print one text of the training and one of the evaluation, as they go into the model; make both by one
     function.
@@ -83,7 +84,11 @@ class EvaluationTemplate(WatchRule):
         marked = len(known) == count and len(set(known.tolist())) == 1
         begins = (told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first"))
         ahead = watched(history, "target_shift", place) == 1 and told(history, "eval_target_shift", place) == 1
-        return marked and ahead and all(begin != begin for begin in begins)
+        masked = any(watched(history, name, place) >= 0 for name in _OF_ANSWERS)
+        return marked and ahead and not masked and all(begin != begin for begin in begins)
 
+
+# Of a preference: log probabilities of all places, times a mask that passes without gradients do not show.
+_OF_ANSWERS = ("loss_ranks", "preference_averaged", "preference_compared", "preference_unbounded")
 
 RULES = (EvaluationTemplate,)

@@ -133,7 +133,9 @@ def as_chance(output: Tensor) -> Tensor:
         (lambda x: aligned(x, dim=1), "ctc_across", 1.0),
         (lambda x: -functional.logsigmoid(x[:, 0] - x[:, 1]).mean(), "loss_ranks", 1.0),
         (lambda x: -functional.logsigmoid(0.1 * (x[:, 0] - x[:, 1])).mean(), "loss_ranks", 1.0),
+        (lambda x: -functional.logsigmoid(0.1 * ((x[:, 0] - x[:, 1]) - x.detach()[:, 2])).mean(), "loss_ranks", 1.0),
         (lambda x: -functional.logsigmoid(x).mean(), "loss_ranks", 0.0),
+        (lambda x: -functional.logsigmoid(0.1 * (x[:, 0] - x.detach()[:, 1])).mean(), "loss_ranks", 0.0),
         (lambda x: aligned(x), "ctc_short", 0.0),
         (lambda x: aligned(x, given=1), "ctc_short", 1.0),
         (lambda x: aligned(x), "ctc_full", 0.0),  # of equally many targets: padding may be counted

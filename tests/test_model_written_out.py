@@ -120,6 +120,56 @@ def test_averaged_log_probabilities_of_a_preference_are_seen(answer: Callable[[]
     assert [of(loss, "preference_averaged") for loss in ways] == [{"preference_averaged": averaged}] * 4
 
 
+def test_a_division_of_answers_is_known_from_their_mean() -> None:
+    def loss(answer: Callable[[], Tensor]) -> Tensor:
+        return -functional.logsigmoid(0.1 * (answer() - answer() - torch.randn(4))).mean()
+
+    names = ("preference_averaged", "preference_divided")
+    assert of(loss(lambda: log_probabilities().mean(1)), *names) == {"preference_averaged": 1}
+    divided = loss(lambda: log_probabilities().sum(1) / 1)
+    assert of(divided, *names) == {"preference_averaged": 1, "preference_divided": 1}
+    assert of(loss(lambda: log_probabilities().sum(1)), *names) == {"preference_averaged": 0}
+
+
+def test_answers_one_of_which_is_averaged_are_seen() -> None:
+    def added() -> Tensor:
+        return log_probabilities().sum(1)
+
+    def averaged() -> Tensor:
+        return added() / torch.full((4,), 5.0)
+
+    theirs = torch.randn(4)
+    for loss in (
+        -functional.logsigmoid(0.1 * ((averaged() - theirs) - (added() - theirs.flip(0)))).mean(),
+        -functional.logsigmoid(0.1 * (averaged() - added() - theirs)).mean(),
+    ):
+        assert of(loss, "preference_averaged") == {"preference_averaged": 0.5}
+
+
+def test_a_preference_without_its_logarithm_is_seen_and_what_has_a_weight_for_each_row_is_not() -> None:
+    def added() -> Tensor:
+        return log_probabilities().sum(1)
+
+    theirs, gains = torch.randn(4), torch.randn(4)
+    both = added()
+    for loss in (
+        -(0.1 * ((added() - theirs) - (added() - theirs.flip(0)))).mean(),
+        (-0.1 * (added() - added() - theirs)).mean(),
+        -(0.1 * (added() - added() - theirs)).sum() / 4,
+        (-(0.1 * (both[:2] - both[2:] - theirs[:2]))).mean(),
+    ):
+        assert of(loss, "preference_unbounded") == {"preference_unbounded": 1}
+    for loss in (
+        -(gains * added()).mean(),
+        (added() - added()).mean(),
+        -(gains * added() - 0.1 * (added() - theirs)).mean(),
+        -(added() - theirs).mean(),
+        -functional.logsigmoid(0.1 * (added() - added() - theirs)).mean(),
+        functional.relu(1 - 0.1 * (added() - added() - theirs)).mean(),
+    ):
+        assert of(loss, "preference_unbounded") == {}
+
+
 def test_averages_that_are_meant_and_those_of_scores_are_no_log_probabilities_that_were_divided() -> None:
     def averaged() -> Tensor:
         return log_probabilities().mean(-1)

@@ -21,6 +21,23 @@ def test_layers_that_are_left_out_are_counted_where_they_had_a_gradient_before()
     assert witness.left_out({"last"}, {"first", "never"}) == {}  # as in the step before
     assert witness.left_out({"first", "last"}, {"never"}) == {"left_out": 0}
     assert witness.left_out(set(), {"first", "last"}) == {}  # no gradient at all is another matter
+    assert witness.left_out({"a.lora_A.weight", "first", "last"}, set()) == {"left_out": 0}
+    lost = witness.left_out({"last"}, {"a.lora_A.weight", "first"})
+    assert lost == {"left_out": 2, "left_out_adapters": 1}
+
+
+def test_what_is_frozen_is_not_left_out(run: Notes) -> None:
+    model = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watch = ModelWatch(run, model, optimizer, **EACH)
+    for step in range(4):
+        model[0].requires_grad_(step == 0)
+        sum(layer(torch.randn(2, 4)).square().mean() for layer in model[: 2 if step == 3 else 3]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log(step)
+    watch.flush()
+    assert [run.fields(step).get("left_out") for step in range(4)] == [None, None, None, 2]
 
 
 @pytest.mark.parametrize("kind", ["spectral_norm", "weight_norm"])

@@ -280,6 +280,17 @@ def _terms(node: Any) -> list[Any]:
     return terms
 
 
+def _margin(node: Any) -> Any:
+    """What a logistic loss is of, behind numbers that it is multiplied by and what has no gradient, as a reference's
+    margin."""
+    for _ in range(6):
+        under = behind(node)
+        if len(under) != 1 or (kind(node) not in ("LogSigmoid", "Mul", "Div", "Sub", "Add", "Neg")):
+            break
+        node = under[0]
+    return node
+
+
 def _walk(root: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for node, _ in nodes([root], _MOST):
@@ -287,8 +298,8 @@ def _walk(root: Any) -> dict[str, float]:
         if name.startswith("CtcLoss"):
             found |= _of_alignment(node)
         elif name == "LogSigmoid":
-            terms = [part for part in behind(node) for part in (behind(part) if kind(part) == "Mul" else [part])]
-            found["loss_ranks"] = float(len(terms) == 1 and kind(terms[0]) == "Sub" and len(behind(terms[0])) == 2)
+            margin = _margin(node)
+            found["loss_ranks"] = float(kind(margin) == "Sub" and len(behind(margin)) == 2)
         elif name in ("Sum", "Mean") and len(behind(node)) == 1 and (given := _divergence(behind(node)[0])):
             if _plain(given) in ("Softmax", "Sigmoid"):
                 found["divergence_of_chances"] = 1.0

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from barograph.probes.model.adapters import NAMED
+
 AFTER = 5  # steps; a parameter that only some batches use has had its chance
 LOOSE = 20  # steps; an optimizer that steps now and then has had its turn
 SILENT = 3  # steps in a row without any gradient
@@ -74,12 +76,16 @@ class Witness:
 
     def left_out(self, present: set[str], absent: set[str]) -> dict[str, int]:
         """A step: the parameters with a gradient, and the others of the optimizers that step. `left_out`: how many of
-        these others had a gradient before, where it is another number than in the step before."""
-        count = len(absent & self._known)
+        these others had a gradient before, where it is another number than in the step before; `left_out_adapters`: how
+        many of them are an adapter's, by their names, if some are."""
+        lost = absent & self._known
+        count, halves = len(lost), sum(NAMED.search(name) is not None for name in lost)
         if len(self._known) < len(present | self._known):
             self._known |= present
         said, self._left_out = self._left_out, count
-        return {"left_out": count} if present and count != said else {}
+        if not present or count == said:
+            return {}
+        return {"left_out": count} | ({"left_out_adapters": halves} if halves else {})
 
     def _reason(self, holds: bool) -> str:
         if not holds and self.backward_left_gradients:

@@ -207,7 +207,8 @@ class Looks:
         gradients = [parameter.grad for parameter in own.parameters]
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
         if any(gradient is None for gradient in gradients):
-            current.absent |= set(own.names) - current.present
+            named = zip(own.names, own.parameters, strict=True)
+            current.absent |= {name for name, parameter in named if parameter.requires_grad} - current.present
         rates = _rates(optimizer)
         # what may end its search by itself, as LBFGS within its tolerance, may leave weights as they are
         ends = ["tolerance_change" in group for group in optimizer.param_groups]

@@ -156,12 +156,35 @@ def _divergence(root: Any) -> dict[str, float]:
 
 def _preference(root: Any) -> dict[str, float]:
     """Of the logistic loss of a difference of log probabilities, from which those of a reference are subtracted: where
-    there is none, as in SimPO, averages are meant."""
+    there is none, as in SimPO, averages are meant. `preference_averaged`: the share of the answers that are averaged;
+    `preference_divided`: whether they are so by a division alone, and by what is gone with the backward pass."""
     start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
     means, sums, others, _ = _of_answers(start) if start is not None else (0, 0, 0, False)
-    if not (others or means + sums > 2) or (means > 0) == (sums > 0):
+    if not (others or means + sums > 2):
+        return _unbounded(root) if start is None else {}
+    found = {"preference_averaged": means / (means + sums)}
+    mean = any(kind(node) == "Mean" and len(shape(node)) == 1 for node, _ in nodes([start], _NEAR))
+    return found | ({} if mean or not means else {"preference_divided": 1.0})
+
+
+def _unbounded(root: Any) -> dict[str, float]:
+    """`preference_unbounded`: whether a loss is nothing but the difference of two answers' log probabilities, less what
+    has no gradient, and times a number or not. Where each answer is multiplied by a number of its own, as by an
+    advantage, nothing is said."""
+    means, sums, others, apart = _of_answers(root)
+    if not (others and apart and means + sums == 2):
         return {}
-    return {"preference_averaged": float(means > 0)}
+    node = root
+    while len(behind(node)) == 1:
+        node = behind(node)[0]
+    waiting = behind(node)
+    while waiting:  # down to the answers, which are numbers of one dimension
+        node = waiting.pop()
+        if kind(node) == "Mul":
+            return {}
+        if kind(node) not in ("Sum", "Mean"):
+            waiting += behind(node)
+    return {"preference_unbounded": 1.0}
 
 
 def _compared(root: Any) -> dict[str, float]:

@@ -1,7 +1,8 @@
-"""By which number adapters are multiplied, beside what the configuration says of them.
+"""By which number adapters are multiplied, beside what the configuration says of them; adapters that are not trained.
 
-In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration.
-Out:  findings of `AdapterScale`, `AdaptersHeld`.
+In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration; parameters that get no
+      gradient any more, and evaluations.
+Out:  findings of `AdapterScale`, `AdaptersHeld`, `AdaptersLeftOff`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import numbers_named, numeric_setting, setting
+from barograph.doctor.kernel.cursor import evaluations_of, numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.activations.meant import in_stages, said_frozen
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _OF_ADAPTERS = r"(?:(?:lora|adapter|peft|network|dora|low_?rank)_?)?"
@@ -131,4 +132,47 @@ class AdaptersHeld(WatchRule):
 
 _FIRST = 4  # steps, in which modules are listened to
 
-RULES = (AdapterScale, AdaptersHeld)
+
+class AdaptersLeftOff(WatchRule):
+    """Some adapters get no gradient any more since an evaluation, and others do.
+
+    Parameters of adapters that had a gradient have none in the step behind an evaluation, nor in any of the next 20,
+    though they are to be trained (`requires_grad`), and no other parameter is without one (`model/left_out`,
+    `model/left_out_adapters`). The evaluation switched adapters off, as for a comparison with the base, and not all of
+    them are on again. Where the configuration says that adapters are trained in stages, nothing is said.
+
+    What to do: `with model.disable_adapter():`, or switch all of them on again, in `finally`.
+    """
+
+    name, family, kind, severity = "adapters_left_off", "model", "frozen", "warning"
+    proves = "training"
+    needs = ("=model/left_out_adapters", "loss", "eval_loss|eval_accuracy|evaluation")
+    about = "Some adapters get no gradient any more since an evaluation."
+    thresholds: ClassVar = {"steps": (20.0, "without an exception; ours"), "factors": (2.0, "ours")}
+    causes = ("adapters left off: an evaluation switched them off, and some are not on again",)
+    remedies = ("switch adapters off with `with model.disable_adapter():`, which puts all of them back",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss") if history.channel("model/left_out_adapters") is not None else None
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        lost, evaluations = history.channel("model/left_out"), evaluations_of(history)
+        if lost is None or evaluations is None or in_stages(history):
+            return
+        rows, known = lost.rows(), evaluations.rows()
+        here = (rows.segment == place[2]) & (rows.time <= place[1])
+        if here.sum() != 1:
+            return  # by chance, now and then
+        since, count = int(rows.step[here][0]), float(rows.value[here][0])
+        before = (known.segment == place[2]) & (known.step <= since) & (known.time <= place[1])
+        behind = before.any() and since - int(known.step[before][-1]) <= 1
+        alone = count >= self.at["factors"] and watched(history, "left_out_adapters", place) == count
+        if behind and alone and place[0] - since >= self.at["steps"] and self.first(place[2]):
+            yield self.finding(
+                since, f"{count:.0f} parameters of adapters get no gradient since the evaluation before step {since}, "
+                "and all others do: these adapters are off.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"parameters": count, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (AdapterScale, AdaptersHeld, AdaptersLeftOff)

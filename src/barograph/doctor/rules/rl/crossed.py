@@ -1,8 +1,10 @@
 """A preference's reference whose log probabilities of chosen and rejected answers are exchanged; a side of its pairs
-from which nothing is learnt.
+from which nothing is learnt, or whose answers are averaged, where those of the other are added up; a preference that is
+learnt without bound.
 
-In:   implicit rewards and the policy's log probabilities, as trainers of preferences log them; rows with a gradient.
-Out:  findings of `ReferenceCrossed`, `SideUntrained`.
+In:   implicit rewards and the policy's log probabilities, as trainers of preferences log them; rows with a gradient;
+      what the graph of the loss says; the loss.
+Out:  findings of `ReferenceCrossed`, `SideUntrained`, `AnswersUneven`, `PreferenceUnbounded`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ import numpy
 
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.preference import CHOSEN, is_preference
 from barograph.doctor.rules.rl.reference import has_no_reference
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _LIKELY = tuple(name.replace("rewards", "logps").replace("reward", "logp") for name in CHOSEN)
@@ -120,4 +122,73 @@ class SideUntrained(WatchRule):
             )  # fmt: skip
 
 
-RULES = (ReferenceCrossed, SideUntrained)
+class AnswersUneven(WatchRule):
+    """Of a preference's two answers the log probabilities of one are averaged, and those of the other are added up.
+
+    In the graph of a logistic loss one answer's log probabilities are averaged over its tokens, or divided, and the
+    other's are not (`model/preference_averaged` is neither 0 nor 1). A sum over n tokens is n times an average, so that
+    the longer answer has its own weight, and the preference is decided by lengths.
+
+    What to do: the same function for both sides, chosen and rejected.
+    """
+
+    name, family, kind, severity = "answers_uneven", "rl", "rl", "warning"
+    proves = "training"
+    series = "model/preference_averaged"
+    needs = ("=model/preference_averaged",)
+    least = 1
+    about = "One side of a preference's pairs is averaged over its tokens, and the other is added up."
+    thresholds: ClassVar = {}
+    causes = ("sides treated otherwise: the log probabilities of one are averaged, those of the other added up",)
+    remedies = ("take the same sum, or the same average, of both sides' log probabilities",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if 0 < value < 1 and self.first(place[2]):
+            yield self.finding(
+                place[0], "The log probabilities of one answer of a pair are averaged over its tokens, and those of "
+                "the other are added up.", segment=place[2], confidence=0.95, evidence={"standing": True},
+            )  # fmt: skip
+
+
+class PreferenceUnbounded(WatchRule):
+    """A preference's loss is the margin itself: it has no lower bound.
+
+    The graph of the loss has the difference of two answers' log probabilities, from which those of a reference are
+    subtracted, and no function of it: no logarithm of a sigmoid, no square, no hinge (`model/preference_unbounded`).
+    The loss is below 0 in the median of 16 rows, behind 32. Each pair is pushed apart for ever, those that are in order
+    already as hard as the others, and the gradient never becomes small.
+
+    What to do: `-logsigmoid(margin)`, as in DPO, `(margin - 1 / (2 * beta)) ** 2`, as in IPO, or a hinge.
+    """
+
+    name, family, kind, severity = "preference_unbounded", "rl", "rl", "warning"
+    proves = "training"
+    needs = ("=model/preference_unbounded", "loss")
+    least = 32
+    about = "The loss of a preference is its margin, which has no bound."
+    thresholds: ClassVar = {"rows": (32.0, "ours")}
+    causes = ("function forgotten: the margin is the loss, without the logarithm of its sigmoid",)
+    remedies = ("put the margin through the loss's function: `-logsigmoid(margin).mean()`",)
+
+    def channel(self, history: RunHistory) -> Channel | None:
+        return history.role("loss") if history.channel("model/preference_unbounded") is not None else None
+
+    def begin(self) -> None:
+        self._rows = 0
+        self._last: list[float] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._rows += 1
+        self._last = [*self._last[-15:], value]
+        if self._rows < self.at["rows"] or watched(history, "preference_unbounded", place) != 1:
+            return
+        level = float(numpy.median(self._last))
+        if level < 0 and self.first(place[2]):
+            yield self.finding(
+                0, "The loss is the difference of two answers' log probabilities, less a reference's, without a "
+                f"logarithm of a sigmoid, a square or a hinge: it has no bound, and is {level:.4g}.", found=place[0],
+                segment=place[2], confidence=0.95, evidence={"loss": rounded(level), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (ReferenceCrossed, SideUntrained, AnswersUneven, PreferenceUnbounded)

@@ -382,7 +382,8 @@ class PreferenceAveraged(WatchRule):
     answers of n tokens the margin is an nth of theirs, at the same β. The loss begins at ln 2 within 2%, as with a
     reference and without a margin of one's own, and is within a tenth of it in the median of rows 33 to 48; or the
     configuration has a β of half or less, and nothing in it speaks of an average, or of an answer's length: at such a β
-    sums are meant. Where it has a β of 1 or more, as is usual for averages, nothing is said.
+    sums are meant, and `mean` is seen, not a division by what may be 1. Where it has a β of 1 or more, as is usual for
+    averages, nothing is said.
 
     What to do: `(log_probabilities * mask).sum(-1)`, or a β of 2 to 10 if averages are meant.
     """
@@ -421,7 +422,8 @@ class PreferenceAveraged(WatchRule):
         begins = abs(self._values[0] / math.log(2) - 1)
         level = float(numpy.median(self._values[-16:]))
         stays = 0 <= 1 - level / math.log(2) <= self.at["left"]
-        if begins <= self.at["begins"] and (stays or self._means_sums(history)) and self.first(place[2]):
+        meant = watched(history, "preference_divided", place) != 1 and self._means_sums(history)
+        if begins <= self.at["begins"] and (stays or meant) and self.first(place[2]):
             yield self.finding(
                 0, "The log probabilities of an answer are averaged over its tokens, not added up, and after "
                 f"{len(self._values)} rows the loss is {level:.4g}, at first ln 2.", found=place[0], segment=place[2],

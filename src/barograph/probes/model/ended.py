@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.state import ModelState
 
 _FAMILIES = frozenset({
-    "answered", "answers", "asked", "beyond", "compared", "renamed", "modes", "statistics_apart",
+    "aligned", "answered", "answers", "asked", "beyond", "compared", "renamed", "modes", "statistics_apart",
     "inputs_of_evaluation", "eval_openings", "masks_given", "text_lengths", "side_inputs", "input_columns",
     "given_classes", "evaluated",
     "evaluated_pieces", "evaluated_numbers", "evaluated_likeness", "evaluated_blocks", "evaluated_passages",

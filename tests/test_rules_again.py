@@ -99,6 +99,9 @@ def test_a_rate_that_a_loop_lowers_itself_is_beside_the_formula(by_hand: bool) -
     [
         ([20, 30, 40, 50], [23, 33, 43], 60, True),  # `last_epoch` was given the epoch
         ([20, 30, 40, 50], [80, 90, 100], 60, False),
+        ([20, 30, 40, 50], [140, 150, 160], 60, True),  # loaded, and stepped for all steps so far
+        ([20, 30, 40, 50], [120, 130, 140], 60, False),  # moved on by some, as may be on purpose
+        ([50], [140, 150, 160], 60, False),
         ([20, 30, 40, 50], [20, 30, 40], 60, False),  # a new one, as of a new phase
         ([20, 30, 40, 50], [75, 85, 95], 60, False),  # a few steps were skipped
         ([20, 30, 40, 50], [60, 70, 80], 40, False),  # from an older checkpoint, with its weights: another try

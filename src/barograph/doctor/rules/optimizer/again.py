@@ -27,6 +27,7 @@ _MEANT = re.compile(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a
 _AS_CYCLES = re.compile(_CYCLES)
 _SAME = 1e-3  # of a rate
 _FOUND_AT = 20  # steps, before a scheduler is found
+_TWICE = "schedule ahead: the scheduler's state is loaded, and it is stepped for all steps so far besides"
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
@@ -172,7 +173,7 @@ class ScheduleBackwards(WatchRule):
 
 
 class ScheduleBehind(WatchRule):
-    """After a resume the scheduler goes on, and counts fewer steps than the run has made.
+    """After a resume the scheduler goes on, and counts fewer steps than the run has made, or all of them twice.
 
     The watch reads the scheduler's count beside its own of the optimizer's steps in a launch. In the launch before, the
     count kept one distance from the run's steps in two looks or more. In two looks behind the resume it keeps another
@@ -182,18 +183,23 @@ class ScheduleBehind(WatchRule):
     at 0 is one of a new phase, or see `resumed_schedule`. A launch that begins at fewer steps than the one before has
     seen is another try.
 
-    What to do: load the scheduler's state; give `last_epoch` the number of `scheduler.step()` so far.
+    Or it goes on from twice the count that it had before (to one step, of ten or more): its state was loaded, and it
+    was stepped for all steps so far besides. A schedule that is moved on by any other number may be so on purpose.
+
+    What to do: load the scheduler's state, and do nothing else; give `last_epoch` the number of `scheduler.step()` so
+    far.
     """
 
     name, family, kind, severity = "schedule_behind", "optimizer", "resume", "warning"
     series = "model/scheduler_steps"
     needs = ("=model/scheduler_steps", "=model/scheduled_steps")
     least = 4
-    about = "After a resume the scheduler goes on at an earlier step."
+    about = "After a resume the scheduler goes on at an earlier step, or has counted all steps twice."
     thresholds: ClassVar = {
         "looks": (2.0, "in a row, with one distance; ours"),
         "steps": (10.0, "behind; ours"),
         "share": (0.2, "of the run's steps before; ours"),
+        "twice": (1.0, "off twice the count before, at most; ours"),
     }
     causes = ("schedule restarted: the scheduler goes on from another count than its own, as one of epochs",)
     remedies = (
@@ -219,7 +225,16 @@ class ScheduleBehind(WatchRule):
         enough = len(self._away) == self.at["looks"] and len(set(self._away)) == 1
         far = behind >= max(self.at["steps"], self.at["share"] * begun) and begun >= self._last - 1
         together = abs(self._age - self._older) < self.at["steps"]
-        if enough and far and not together and value - made >= 1 and self.first(place[2]):
+        had = begun + 1 - self._before  # what the scheduler had counted before
+        twice = had >= self.at["steps"] and abs(value - made - 2 * had) <= self.at["twice"] and begun >= self._last - 1
+        if enough and twice and not together and self.first(place[2]):
+            yield self.finding(
+                round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
+                f"{value - made:.0f} steps, and had counted {had:.0f} before.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"ahead": value - made - had, "standing": True}, causes=[_TWICE],
+                remedies=["load the scheduler's state, and do not step it for the steps so far"],
+            )  # fmt: skip
+        elif enough and far and not together and value - made >= 1 and self.first(place[2]):
             yield self.finding(
                 round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
                 f"{value - made:.0f} steps: {behind:.0f} fewer than the training had made.", found=place[0],

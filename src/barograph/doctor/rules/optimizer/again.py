@@ -1,12 +1,13 @@
 """A schedule that begins again and again in one launch, goes on at another step than its own, is stepped in two places,
-or lowers its rate twice.
+or lowers its rate twice, or is over within a few steps and comes back.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`, `FewSteps`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -327,4 +328,57 @@ class SteppedAgain(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain)
+class FewSteps(WatchRule):
+    """A schedule is made for a few steps, is stepped at each of the optimizer's, and the rate swings ever since.
+
+    The watch reads how many steps one of torch's schedules is made for, eight at most, and that it was stepped once at
+    each step of the optimizer, twenty times as often as that or more, in six looks or more. The rate is at half or less
+    of its highest in one of these, and rises from one to the next twice or more: as of cosine annealing, which comes up
+    again behind its end. Such a number is that of epochs. Where the configuration speaks of cycles or restarts, nothing
+    is said.
+
+    What to do: `scheduler.step()` once an epoch, or a schedule of as many steps as the run has.
+    """
+
+    name, family, kind, severity = "few_steps", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    series = "model/scheduler_length"
+    needs = ("=model/scheduler_length", "=model/scheduler_steps", "=model/scheduled_steps", "=model/rate_share")
+    least = 6
+    about = "The schedule is made for a few steps, and the rate swings."
+    thresholds: ClassVar = {
+        "length": (8.0, "steps, at most; ours"),
+        "often": (20.0, "times that length; ours"),
+        "looks": (6.0, "ours"),
+        "low": (0.5, "of the highest rate; ours"),
+        "rises": (2.0, "from one look to the next; ours"),
+    }
+    causes = ("scheduler stepped per batch: its numbers are of epochs",)
+    remedies = ("call `scheduler.step()` once an epoch, or give the schedule as many steps as the run has",)
+
+    def begin(self) -> None:
+        self._rates: list[
+            tuple[float, float, float]
+        ] = []  # counts of the scheduler and the optimizer, the rate's share
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("scheduler_steps", "scheduled_steps", "rate_share")
+        count, made, share = (watched(history, name, place) for name in names)
+        if not 1 <= value <= self.at["length"] or not math.isfinite(count + made + share):
+            self._rates = []
+            return
+        self._rates.append((count, made, share))
+        shares = [one[2] for one in self._rates]
+        rises = sum(two > (1 + _SAME) * one for one, two in itertools.pairwise(shares))
+        each = all(one[0] - self._rates[0][0] == one[1] - self._rates[0][1] for one in self._rates)
+        often = count >= self.at["often"] * value and len(shares) >= self.at["looks"]
+        swings = rises >= self.at["rises"] and min(shares) <= self.at["low"] * max(shares)
+        if each and often and swings and not is_meant(history, stages=False) and self.first(place[2]):
+            yield self.finding(
+                0, f"The schedule is made for {value:.0f} steps, and came to {count:.0f}: the rate swings between "
+                f"{min(shares):.3g} and {max(shares):.3g} of the optimizer's.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"length": value, "scheduler": count, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain, FewSteps)

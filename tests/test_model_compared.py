@@ -85,7 +85,8 @@ def trained(
             if mode is not None:
                 mode.__exit__(None, None, None)
                 assert not _get_current_function_mode_stack()
-            row["val/accuracy"] = (said.argmax(1) == wanted).float().mean().item()
+            aside = moved("by chance", wanted) if kind == "accuracy of other rows" else wanted
+            row["val/accuracy"] = (said.argmax(1) == aside).float().mean().item()
             if not of_accuracy:
                 row["val/loss"] = functional.cross_entropy(said, wanted).item()
         run.log(row, step=step)
@@ -110,6 +111,24 @@ def test_answers_that_are_right_for_what_is_beside_are_seen(
 ) -> None:
     told = told and not (of_accuracy and kind == "a row behind")  # whole numbers that follow each other may be so
     assert ("answers_beside" in said(trained(tmp_path, kind, of_accuracy=of_accuracy)[1])) is told
+
+
+@pytest.mark.parametrize("kind", ["right", "accuracy of other rows", "by chance", "from one"])
+def test_an_accuracy_of_other_rows_than_those_of_the_loss_is_seen(tmp_path: Path, kind: str) -> None:
+    found = {one["rule"] for one in diagnose(barograph.StoredRun(trained(tmp_path, kind)[1].dir))["findings"]}
+    assert ("answers_unaligned" in found) is (kind == "accuracy of other rows")
+
+
+def test_two_comparisons_of_the_same_rows_have_the_same_classes() -> None:
+    def alike(answers: Any, target: Any) -> list[float]:
+        scored = compared.named(kinds, kinds, kinds >= 0)
+        found = compared.aligned(scored, compared.named(answers, target, target >= 0)).tolist()
+        return [round(one, 3) for one in found]
+
+    kinds = torch.arange(200) % 4
+    assert alike(kinds, kinds) == [200, 1, 1, 0.25, 0]
+    assert alike(kinds, kinds.sort().values) == [200, 1, 0.25, 0.25, 0]
+    assert alike(kinds, kinds // 2)[-1] > 4 and alike(kinds // 2, kinds)[-1] > 4  # other targets
 
 
 @pytest.mark.parametrize("of_accuracy", [False, True])

@@ -8,14 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
-from barograph.probes.model.wording import WordingLook  # noqa: E402
+from barograph.probes.model.wording import WordingLook, most_apart  # noqa: E402
 
 ROWS, BATCHES, WORDS = 16, 40, 6
 
 
-def told(batches: list[torch.Tensor], again: int = 1) -> dict[str, float]:
+def told(batches: list[torch.Tensor], again: int = 1, text: bool = True) -> dict[str, float]:
     """What is recorded of the last of these batches, one a step."""
-    look, found, seen = WordingLook(), {}, set()
+    look, found, seen = WordingLook(text=text), {}, set()
     for step, rows in enumerate(batches * again):
         look.trained(rows)
         current = ModelRound(step, frozenset())
@@ -60,7 +60,36 @@ def test_texts_in_an_order_are_told_from_shuffled_ones(kind: str, apart: bool, b
 def test_texts_that_come_again_and_what_is_no_text_say_nothing() -> None:
     assert told(texts("sorted"), 3)["wording_batches"] == BATCHES
     assert not told([torch.randn(ROWS, 12) for _ in range(20)])
-    assert not told([rows[:4] for rows in texts("sorted")])
+    assert not told([rows[:3] for rows in texts("sorted")])
+
+
+@pytest.mark.parametrize("rows", [4, 6])
+def test_of_batches_of_few_rows_more_are_needed(rows: int) -> None:
+    few = [one[:rows] for one in texts("sorted")]
+    assert not told(few[: 448 // rows**2])
+    found, shuffled = told(few), told([one[:rows] for one in texts("shuffled")])
+    assert found["wording_apart"] >= 0.05 > shuffled["wording_apart"]
+    assert found["wording_beside"] <= 0.75 < 0.9 <= shuffled["wording_beside"]
+
+
+def test_of_a_second_input_masks_and_numbers_that_count_say_nothing() -> None:
+    assert told(texts("sorted"), text=False)["wording_beside"] <= 0.5
+    padded = texts("by length")
+    places = torch.arange(12).expand(ROWS, 12)
+    documents = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 3]).expand(ROWS, 12)
+    for other in (
+        [(rows != 0).long() for rows in padded],
+        [places + n for n in range(40)],
+        [documents + n for n in range(40)],
+    ):
+        assert not told(other, text=False)
+    assert not told([torch.ones(ROWS, 12, dtype=torch.long)] * 20, text=False)
+
+
+def test_the_text_that_lies_between_batches_is_recorded() -> None:
+    one, other = {"wording_apart": 0.01, "wording_batches": 9.0}, {"wording_apart": 0.3, "wording_batches": 8.0}
+    assert most_apart([one, other]) == other == most_apart([{}, other])
+    assert most_apart([{}, {}]) == {}
 
 
 def test_a_sketch_takes_no_random_numbers_and_leaves_the_tokens() -> None:

@@ -9,7 +9,13 @@ import pytest
 from rule_columns import findings
 from rule_curves import found
 
-from barograph.doctor.rules.optimizer.again import LoweredTwice, ScheduleBackwards, ScheduleBehind, WarmupAgain
+from barograph.doctor.rules.optimizer.again import (
+    FewSteps,
+    LoweredTwice,
+    ScheduleBackwards,
+    ScheduleBehind,
+    WarmupAgain,
+)
 
 RISE = np.linspace(0.05, 1, 12)
 
@@ -99,6 +105,9 @@ def test_a_rate_that_a_loop_lowers_itself_is_beside_the_formula(by_hand: bool) -
     [
         ([20, 30, 40, 50], [23, 33, 43], 60, True),  # `last_epoch` was given the epoch
         ([20, 30, 40, 50], [80, 90, 100], 60, False),
+        ([20, 30, 40, 50], [140, 150, 160], 60, True),  # loaded, and stepped for all steps so far
+        ([20, 30, 40, 50], [120, 130, 140], 60, False),  # moved on by some, as may be on purpose
+        ([50], [140, 150, 160], 60, False),
         ([20, 30, 40, 50], [20, 30, 40], 60, False),  # a new one, as of a new phase
         ([20, 30, 40, 50], [75, 85, 95], 60, False),  # a few steps were skipped
         ([20, 30, 40, 50], [60, 70, 80], 40, False),  # from an older checkpoint, with its weights: another try
@@ -117,3 +126,30 @@ def test_a_scheduler_that_goes_on_from_another_count_than_its_own_is_found(
     }
     told = list(findings([ScheduleBehind()], columns, cuts=cuts, segments=segments).values())
     assert [one.step for one in told] == ([61] if says else [])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, True),
+        ({"scheduler_length": 8.0}, True),
+        ({"scheduler_length": 9.0}, False),
+        ({"steps": 5}, False),  # looks
+        ({"pace": 0.5}, False),
+        ({"shares": [1.0, 0.9]}, False),
+        ({"shares": [1.0, 0.5, 0.1, 0.0]}, False),  # it comes down, and stays
+        ({"config": {"scheduler": "cyclic"}}, False),
+    ],
+)
+def test_a_schedule_of_a_few_steps_that_is_stepped_at_each_is_found(change: dict[str, Any], says: bool) -> None:
+    count = change.get("steps", 20)
+    at = 21 + 10 * np.arange(count)
+    shares = change.get("shares", [1.0, 0.0025])
+    rates = np.array((shares + [shares[-1]] * count)[:count] if len(shares) > 2 else (shares * count)[:count])
+    columns = {
+        "model/scheduler_length": (at, np.full(count, change.get("scheduler_length", 2.0))),
+        "model/scheduler_steps": (at, (at - 1) * change.get("pace", 1.0)),
+        "model/scheduled_steps": (at, at - 1.0),
+        "model/rate_share": (at, rates),
+    }
+    assert bool(found([FewSteps()], columns, config=change.get("config", {}))) is says

@@ -91,6 +91,16 @@ def within(share: float = 0.5, rows: float = 96, chance: float = 0.01, count: in
     }
 
 
+def unaligned(own: float = 0.4, loss: float = 0.9, chance: float = 0.4, rows: float = 900, off: float = 2.0,
+              count: int = 4) -> Columns:  # fmt: skip
+    """Answers of evaluations that are right beside the targets of a loss, and not where they are compared."""
+    at = np.arange(count) * 20 + 20
+    figures = {"own": own, "loss": loss, "chance": chance, "rows": rows, "off": off}
+    return {f"model/compared_aligned_{name}": (at, np.full(count, one)) for name, one in figures.items()} | {
+        "train/loss": wavy(100, 2.0)
+    }
+
+
 def renamed(value: float = 3, named: float = 8, width: float = 10, wrong: float = 0.1, loss: float = 2.0,
             accuracy: float | None = None, count: int = 4) -> Columns:  # fmt: skip
     """Classes of evaluations that have the answers of other classes."""
@@ -135,6 +145,12 @@ CASES: list[tuple[str, str, Build, float, str, float, str]] = [
     ("answers_beside", "evaluations", lambda x: beside(count=int(x)), 1, "", 2, "warning"),
     ("answers_beside", "faint", lambda x: beside(x, rows=200, width=200, wrong=0.9), 0.09, "", 0.11, "warning"),
     ("answers_beside", "times", lambda x: beside(0.2, rows=x, width=x, wrong=0.9), 49, "", 51, "warning"),
+    ("answers_unaligned", "rows", lambda x: unaligned(rows=x), 63, "", 64, "warning"),
+    ("answers_unaligned", "right", lambda x: unaligned(loss=x), 0.69, "", 0.71, "warning"),
+    ("answers_unaligned", "chance", lambda x: unaligned(own=x, chance=x, loss=1.0), 0.71, "", 0.69, "warning"),
+    ("answers_unaligned", "errors", lambda x: unaligned(0.4 + x * (0.24 / 900) ** 0.5), 3.6, "", 3.4, "warning"),
+    ("answers_unaligned", "same", lambda x: unaligned(off=x), 4.1, "", 3.9, "warning"),
+    ("answers_unaligned", "evaluations", lambda x: unaligned(count=int(x)), 1, "", 2, "warning"),
     ("answers_within", "rows", lambda x: within(rows=x), 31, "", 32, "warning"),
     ("answers_within", "within", lambda x: within(x), 0.09, "", 0.11, "warning"),
     ("answers_within", "times", lambda x: within(0.5, chance=x), 0.051, "", 0.049, "warning"),

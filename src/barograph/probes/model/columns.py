@@ -6,7 +6,8 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 
 One column in other units among many hardly moves the mean of all. Columns are the places of each dimension but that of
 the rows; of pictures those of the channels alone. A dimension of another size in other passes is no longer looked at,
-and passes of an evaluation with other inputs are not compared.
+and passes of an evaluation with other inputs are not compared. Of a table it is followed besides whether each pass has
+been standardised by its own rows: then the mean of each column is 0, and its deviation 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _ROWS, _COLUMNS, _ALL = 64, 256, 1 << 12  # of a pass; columns of a dimension; n
 _INPUTS, _PASSES = 3, 4  # of a model; of an evaluation
 _ENOUGH = 64  # numbers of a column in an evaluation
 _VARIED = 16  # different numbers of a column of an evaluation: fewer may be a setting, or a flag
+_TABLE, _LEAST_ROWS, _LEAST_COLUMNS = 1 << 18, 16, 4  # numbers of a table, at most; its rows and columns, at least
+CENTRED = ("eval", "training", "passes", "looks")
 FIGURES = ("looks", "low", "high", "deviation", "median", "eval_deviation", "place", "dimension", "number")
 """Of one column: looks at the training, in all of which its numbers lie between low and high and have this deviation;
 the evaluation's median and deviation; which input, which of its dimensions, and which place there, all from 0 on."""
@@ -40,6 +43,9 @@ class InputColumns:
         self._looks: dict[tuple[int, int], int] = {}
         self._left: set[tuple[int, int]] = set()  # not looked at
         self._evaluated: dict[tuple[int, int], list[Tensor]] = {}
+        self._off: dict[int, Tensor] = {}  # of tables: the least of what `_off_standard` was in the training
+        self._seen: dict[int, int] = {}
+        self._evaluated_off: dict[int, list[Tensor]] = {}
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
@@ -58,6 +64,9 @@ class InputColumns:
     def _trained(self, place: int, tensor: Tensor) -> None:
         import torch
 
+        if (off := _off_standard(tensor)) is not None:
+            self._off[place] = torch.minimum(off, self._off.get(place, off).to(off.device))
+            self._seen[place] = self._seen.get(place, 0) + 1
         for dimension, table in _tables(tensor):
             at = place, dimension
             known = self._known.get(at)
@@ -75,6 +84,9 @@ class InputColumns:
 
     def evaluated(self, place: int, tensor: Tensor) -> None:
         """What an evaluation gives in this place."""
+        passes = self._evaluated_off.setdefault(place, [])
+        if place in self._off and len(passes) < _PASSES and (off := _off_standard(tensor)) is not None:
+            passes.append(off)
         had = [tables for (at, _), tables in self._evaluated.items() if at == place]
         whole = [len(tables) >= _PASSES or sum(one.shape[1] for one in tables) >= _ENOUGH for tables in had]
         if (whole and all(whole)) or not any(at == place for at, _ in self._known):
@@ -88,6 +100,13 @@ class InputColumns:
         import torch
 
         evaluated, self._evaluated = self._evaluated, {}
+        off, self._evaluated_off = {at: some for at, some in self._evaluated_off.items() if some}, {}
+        if off:
+            whose = {at: self._off[at].to(some[0].device) for at, some in off.items()}
+            counts = {at: torch.tensor([len(some), self._seen[at]]).to(whose[at]) for at, some in off.items()}
+            most = {at: torch.stack(some).max() for at, some in off.items()}
+            tables_off = [torch.cat((torch.stack((most[at], whose[at])), counts[at])) for at in off]
+            current.put("centred", tuple(map(str, off)), torch.stack(tables_off, 1))
         for (place, dimension), tables in evaluated.items():
             known, width = self._known.get((place, dimension)), len(tables[0])
             if known is None or any(len(one) != known.shape[1] for one in tables):
@@ -112,6 +131,23 @@ class InputColumns:
             )
             names = tuple(f"{place} {dimension} {at}" for at in range(width))
             current.put("input_columns", names, torch.stack(rows))
+
+
+def _off_standard(tensor: Tensor) -> Tensor | None:
+    """By how much the mean of a column, in its deviations, or its deviation is off 0 or 1, at most: of a table. The
+    deviation is that of the rows, or that of what they were drawn from. Columns of one number don't count; infinite
+    where there are fewer than four others."""
+    import torch
+
+    table = tensor.dim() == 2 and len(tensor) >= _LEAST_ROWS and tensor.shape[1] >= _LEAST_COLUMNS
+    if not table or tensor.numel() > _TABLE or mesh_of(tensor) is not None:
+        return None
+    deviation, mean = torch.std_mean(local(tensor.detach()).float(), dim=0)
+    varied = deviation > 0
+    away = torch.where(varied, mean.abs() / deviation.clamp_min(1e-12), 0.0).max()
+    both = torch.stack((deviation, deviation * math.sqrt(1 - 1 / len(tensor))))
+    wide = torch.where(varied, (both - 1).abs(), 0.0).amax(1).min()
+    return torch.where(varied.sum() >= _LEAST_COLUMNS, torch.maximum(away, wide), math.inf)
 
 
 def _tables(tensor: Tensor) -> list[tuple[int, Tensor]]:
@@ -158,6 +194,9 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         narrow = max(narrow, (deviation / theirs, figures), key=lambda one: one[0])
     found = {f"column_{name}": value for name, value in beyond[1].items()}
     found |= {f"narrow_{name}": value for name, value in narrow[1].items()}
-    if found:
+    tables = numbers["centred"][1].T.tolist() if "centred" in numbers else ()
+    if tables:
+        found |= {f"centred_{name}": value for name, value in zip(CENTRED, min(tables), strict=True)}
+    if beyond[1]:
         found |= {"column_beyond": beyond[0], "narrow_times": narrow[0]}
     return found

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
+ALIGNED = ("rows", "loss", "own", "chance", "off")
 RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
@@ -191,6 +192,8 @@ class ComparedAnswers:
                 current.put("asked_classes", ("",), counts.sum(1)[:width])
                 if width <= _PERMUTED:
                     current.put("answered", ("",), counts[:width, :width].flatten())
+            if len(classes) == 1 and (True, 0) in mixed:
+                current.put("aligned", ALIGNED, aligned(self._mixed[classes[0]], self._mixed[True, 0]))
             if mixed:
                 kinds = tuple(str(int(kind[0])) for kind in mixed)
                 current.put("renamed", kinds, torch.stack([renamed(self._mixed[kind]) for kind in mixed], 1))
@@ -264,6 +267,24 @@ def renamed(counts: Tensor) -> Tensor:
     return torch.cat([counted, recall.view(1)])
 
 
+def aligned(scored: Tensor, equal: Tensor) -> Tensor:
+    """Of counts [classes, answers] of a cross-entropy and of whole numbers that are compared, `ALIGNED`: rows of the
+    latter; the share of the former's answers that are right; the same of the latter, and as many as are equal by
+    chance, by how often each number comes; and by how many standard errors at most the share of a class among targets,
+    or among answers, is another in the two. Whole numbers are compared either way round."""
+    import torch
+
+    rows, others = scored.sum().clamp_min(1), equal.sum().clamp_min(1)
+    targets, answers, one, other = scored.sum(1), scored.sum(0), equal.sum(1), equal.sum(0)
+    pairs = torch.stack([torch.stack([targets, answers]), torch.stack([targets, answers])]) / rows
+    found = torch.stack([torch.stack([one, other]), torch.stack([other, one])]) / others
+    mean = (pairs * rows + found * others) / (rows + others)
+    error = (mean * (1 - mean) * (1 / rows + 1 / others)).sqrt().clamp_min(1e-6)
+    off = ((pairs - found).abs() / error).amax((1, 2)).amin()
+    chance = (one * other).sum() / others**2
+    return torch.stack([equal.sum(), scored.diagonal().sum() / rows, equal.diagonal().sum() / others, chance, off])
+
+
 def permuted(counts: Any) -> dict[str, float]:
     """Of counts [classes, answers]: how much more often the rows of a class have an answer than all others have it, on
     the average over classes: for the answer that is its own, and for one other each, no two the same, by which that is
@@ -324,6 +345,9 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         if "answered" in numbers:
             counts = numpy.ravel(numbers["answered"][1])
             found |= permuted(counts.reshape(2 * (math.isqrt(len(counts)),)))
+    if "aligned" in numbers:
+        shown = zip(ALIGNED, numbers["aligned"][1].ravel().tolist(), strict=True)
+        found |= {f"aligned_{name}": value for name, value in shown}
     if "beyond" in numbers:
         rows, *shares = numbers["beyond"][1].flatten().tolist()
         if rows > 0:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from barograph.probes.model.state import ModelState
 
 _FAMILIES = frozenset({
-    "answered", "answers", "asked", "beyond", "compared", "renamed", "modes", "statistics_apart",
-    "inputs_of_evaluation", "eval_openings", "masks_given", "text_lengths", "side_inputs", "input_columns",
+    "aligned", "answered", "answers", "asked", "beyond", "compared", "renamed", "modes", "statistics_apart",
+    "inputs_of_evaluation", "centred", "eval_openings", "masks_given", "text_lengths", "side_inputs", "input_columns",
     "given_classes", "evaluated",
     "evaluated_pieces", "evaluated_numbers", "evaluated_likeness", "evaluated_blocks", "evaluated_passages",
     "evaluated_things", "between", "between_pieces", "between_numbers", "between_likeness", "between_blocks",

@@ -21,7 +21,7 @@ from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.passages import Passages
 from barograph.probes.model.towers import TowerRows
 from barograph.probes.model.trained_passes import TrainedPasses
-from barograph.probes.model.wording import WordingLook
+from barograph.probes.model.wording import WordingLook, most_apart
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ class ExampleLook:
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
         self._alike, self._passages = Likeness(), Passages()
-        self._beginnings, self._wording = Beginnings(), WordingLook()
+        self._beginnings, self._wording = Beginnings(), (WordingLook(), WordingLook("second_wording", text=False))
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool, mode: bool | None = None) -> None:
@@ -112,7 +112,9 @@ class ExampleLook:
             self._alike.trained(numbers[:_ROWS])
             self._passages.trained(tensor[:_ROWS])
             self._beginnings.trained(tensor)
-            self._wording.trained(tensor[:_ROWS])
+            self._wording[0].trained(tensor[:_ROWS])
+            if (other := _other_tokens(tensors, tensor)) is not None:
+                self._wording[1].trained(other[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
@@ -144,6 +146,8 @@ class ExampleLook:
         if tensor is None:
             tensor, beside = _numbers_of_rows(tensors), None
         if tensor is not None and trains:
+            if beside is None and self._rows is not None and len(tensor[:_ROWS]) == len(self._rows):
+                self._wording[1].trained(tensor[:_ROWS])
             self.towers.trained(which, _marks(tensor, beside, _ROWS))
         elif tensor is not None:
             self.towers.evaluated(which, len(tensor), _marks(tensor, beside, _EVALUATED))
@@ -161,7 +165,8 @@ class ExampleLook:
             self._alike.trained_no_more()
             self._passages.trained_no_more()
             self._beginnings.trained_no_more()
-            self._wording.trained_no_more()
+            for wording in self._wording:
+                wording.trained_no_more()
             self._parts = {name: parts for name, parts in self._parts.items() if name not in self._trained_parts}
         self._beside = [(0, rows) for rows in beside]
         self._between.ended(kept)
@@ -218,7 +223,8 @@ class ExampleLook:
         self._alike.put(current, not self._in_each_step)
         self._passages.put(current, not self._in_each_step)
         self._beginnings.put(current, self._steps)
-        self._wording.put(current)
+        for wording in self._wording:
+            wording.put(current)
         if self._in_each_step:
             self._forget_evaluation()
         self._passes, self._every = 0, 1
@@ -265,7 +271,9 @@ class ExampleLook:
         if others:  # those of this step, which may be their other views, are not yet known
             seen = sum(row in self._trained or row in self._beside_trained for row in others)
             found |= {"beside_rows": float(len(others)), "beside_again": seen / len(others)}
-        found |= self._alike.fields_of(numbers, known, step) | self._wording.fields_of(numbers, known, step)
+        found |= self._alike.fields_of(numbers, known, step) | most_apart(
+            [wording.fields_of(numbers, known, step) for wording in self._wording]
+        )
         found |= self._passages.fields_of(numbers) | self._beginnings.fields_of(numbers)
         if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
@@ -375,6 +383,12 @@ def _examples(tensors: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
     if not tokens:
         return next(iter(numbers), None), None
     return tokens[0], next((one for one in numbers if len(one) == len(tokens[0])), None)
+
+
+def _other_tokens(tensors: Sequence[Tensor], first: Tensor) -> Tensor | None:
+    """Other tokens of the same examples, as the answers of questions."""
+    others = [one for one in tensors if one is not first and one.dim() == 2 and not one.is_floating_point()]
+    return next((one for one in others if len(one) == len(first) and one.shape[1] >= 4 and mesh_of(one) is None), None)
 
 
 def _numbers_of_rows(tensors: Sequence[Tensor]) -> Tensor | None:

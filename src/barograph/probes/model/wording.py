@@ -1,6 +1,6 @@
 """Which part of what texts have in common lies between batches, and whether batches that follow each other are alike.
 
-In:   tokens of a step's pass, with a row an example.
+In:   tokens of a step's pass, with a row an example; other tokens of the same examples.
 Out:  a sketch of each row: the mean of fixed signs of its tokens, each of a run of equal ones once, as padding is one.
       Computed on the device, nothing waits. Figures for the `model` record, when they have arrived.
 
@@ -11,7 +11,7 @@ that is drawn, the first alone is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -29,13 +29,17 @@ _SIGNS, _KINDS = 32, 4096  # of a sketch; of tokens: more share their signs
 _FROM = 24  # bits of a fingerprint that signs are made of
 _LONGEST = 128  # places of a row
 _ROWS, _BATCHES = 8, 8  # of a batch; batches
+_FEWEST = 4  # rows of a batch: of fewer than eight more batches are needed, whose means say as much
 _MOST = 64  # looks
+_STEPWISE = 0.75  # of all neighbours that differ, by 1: a mask, places, numbers of documents
 
 
 class WordingLook:
-    """Sketches of the texts of some steps."""
+    """Sketches of the texts of some steps. family: the name of its numbers in a step. text: they are tokens for sure;
+    else masks, and numbers that count, are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, family: str = "wording", text: bool = True) -> None:
+        self._family, self._text = family, text
         self._rows: Tensor | None = None
         self._tables: dict[str, Tensor] = {}  # by device
         self._looks = 0
@@ -64,24 +68,30 @@ class WordingLook:
         changes = torch.nn.functional.pad(rows[:, 1:] != rows[:, :-1], (1, 0), value=True).float()
         with torch.autocast(rows.device.type, enabled=False):
             sums = torch.nn.functional.embedding_bag(rows % _KINDS, table, mode="sum", per_sample_weights=changes)
-        return sums / changes.sum(1, keepdim=True)
+        sketch = sums / changes.sum(1, keepdim=True)
+        if self._text:
+            return sketch
+        apart = (rows[:, 1:] - rows[:, :-1]).abs()
+        return sketch.masked_fill(~((apart == 1).sum() <= _STEPWISE * (apart > 0).sum()) | ~apart.any(), torch.nan)
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
         if self._rows is not None:
-            current.put("wording", tuple(map(str, range(len(self._rows)))), self._rows.T)
+            current.put(self._family, tuple(map(str, range(len(self._rows)))), self._rows.T)
         self._rows = None
 
     def fields_of(self, numbers: Mapping[str, Any], known: list[bool], step: int) -> dict[str, float]:
         """What is recorded of a step. known: of the rows of its batch, whether they had come before."""
-        rows: Any = numbers["wording"][1].T if "wording" in numbers else ()
-        if len(rows) < _ROWS or len(rows) != len(known) or 2 * sum(known) >= len(known):
+        rows: Any = numbers[self._family][1].T if self._family in numbers else ()
+        if len(rows) < _FEWEST or len(rows) != len(known) or 2 * sum(known) >= len(known) or numpy.isnan(rows).any():
             return {}
         self._steps.append(step)
         self._batches.append((rows.mean(0), rows.var(0, ddof=1), len(rows)))
         if len(self._batches) < _BATCHES:
             return {}
         means, variances, counts = (numpy.array(column) for column in zip(*self._batches, strict=True))
+        if (len(means) - 1) * min(_ROWS, float(counts.mean())) ** 2 < (_BATCHES - 1) * _ROWS**2:
+            return {}  # too few for the noise of small batches
         within = variances.mean(0)
         between = means.var(0, ddof=1) - within / counts.mean()
         both = numpy.maximum(between + within, 1e-12)
@@ -90,3 +100,8 @@ class WordingLook:
         found["wording_blocks"] = float(blocks(self._steps, means, variances, counts))
         following = beside(self._steps, means)
         return found if following is None else found | {"wording_beside": following}
+
+
+def most_apart(found: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Of figures of several texts of the same examples those of which most lies between batches."""
+    return max(found, key=lambda one: one.get("wording_apart", -numpy.inf), default={})

@@ -2,7 +2,7 @@
 other units than in the training, texts with another beginning.
 
 In:   figures of the watch.
-Out:  findings of `EvaluationUnits`, `EvaluationColumns`, `EvaluationOpenings`.
+Out:  findings of `EvaluationUnits`, `EvaluationColumns`, `EvaluationCentred`, `EvaluationOpenings`.
 """
 
 from __future__ import annotations
@@ -136,6 +136,47 @@ class EvaluationColumns(WatchRule):
             )  # fmt: skip
 
 
+class EvaluationCentred(WatchRule):
+    """Each batch of an evaluation is standardised by its own rows, and the training's batches are not.
+
+    Of tables the watch sees the mean and the deviation of each column, in all rows of a pass. In two passes of an
+    evaluation or more, in two evaluations in a row, the mean of each column that varies, four or more, is 0 and its
+    deviation 1, both to a thousandth; in three looks at the training or more, in each, those of some column are off by
+    a hundredth or more, as where the statistics are those of all of the training's rows. What is then said of a row
+    hangs on which rows come with it; of a batch of other shares of classes all is moved.
+
+    What to do: standardise by the mean and deviation of the training's rows, kept with the model.
+    """
+
+    name, family, kind, severity = "evaluation_centred", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/centred_eval"
+    needs = ("=model/centred_eval", "=model/centred_training")
+    least = 2
+    about = "Each batch of an evaluation is standardised by its own rows."
+    thresholds: ClassVar = {
+        "same": (1e-3, "off 0, or 1, at most, in evaluations; ours"),
+        "off": (0.01, "the same in the training, at least; ours"),
+        "passes": (2.0, "of an evaluation; ours"),
+        "looks": (3.0, "at the training; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("normalisation differs: each batch of the evaluation by its own mean and deviation",)
+    remedies = ("standardise by the mean and deviation of the training's rows, in both",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, passes, looks = (watched(history, f"centred_{name}", place) for name in ("training", "passes", "looks"))
+        enough = passes >= self.at["passes"] and looks >= self.at["looks"]
+        own = enough and value <= self.at["same"] and ours >= self.at["off"]
+        if self.lasts(own, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"In each of {passes:.0f} passes of an evaluation all columns of the inputs have the "
+                f"mean 0 and the deviation 1 to {max(value, 1e-6):.1g}; in the training's they are off by {ours:.2g} "
+                "at least.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"off": rounded(value), "training": rounded(ours), "standing": True},
+            )  # fmt: skip
+
+
 class EvaluationOpenings(WatchRule):
     """All texts of evaluations begin with a token with which those of the training don't begin.
 
@@ -194,4 +235,4 @@ class EvaluationOpenings(WatchRule):
             )  # fmt: skip
 
 
-RULES = (EvaluationUnits, EvaluationColumns, EvaluationOpenings)
+RULES = (EvaluationUnits, EvaluationColumns, EvaluationCentred, EvaluationOpenings)

@@ -1,7 +1,8 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`, `GivenClasses`.
+Out:  findings of `AnswersBeside`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`,
+      `GivenClasses`.
 """
 
 from __future__ import annotations
@@ -101,6 +102,52 @@ def _is_logged(history: RunHistory, own: float, place: Place, limits: Mapping[st
                 if _ACCURACY.fullmatch(name) and not name.startswith("model/")]  # fmt: skip
     last = (known(channel, *place) for channel in [history.role("eval_accuracy"), *channels] if channel is not None)
     return any(abs(value - own) <= limits["alike"] for value in last)
+
+
+class AnswersUnaligned(WatchRule):
+    """An evaluation's answers are compared with the targets of other rows than those that its loss compares them with.
+
+    Behind the passes of an evaluation the watch sees the targets of a cross-entropy, and which whole numbers are
+    compared, as accuracies have them. Each class comes among the answers, and among the targets, as often in the one as
+    in the other, to four standard errors; but of the cross-entropy's answers those that are the target are more than
+    half of what lies between chance and all, and of the whole numbers no more are equal than by chance, to three and a
+    half standard errors: the answers of some rows stand beside the targets of others. It takes 64 rows of two classes
+    or more, in two evaluations in a row. Predictions that several ranks have made, and that are put together rank by
+    rank where rows were dealt out in turn, are so, as are a loader's that is shuffled and targets that are not.
+
+    What to do: gather targets as answers are gathered, and compare the two row by row.
+    """
+
+    name, family, kind, severity = "answers_unaligned", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_aligned_own"
+    needs = ("=model/compared_aligned_own",)
+    least = 2
+    about = "The evaluation's accuracy compares answers with the targets of other rows."
+    thresholds: ClassVar = {
+        "rows": (64.0, "ours"),
+        "right": (0.5, "of what lies between chance and all, of the cross-entropy's answers, at least; ours"),
+        "chance": (0.7, "of the rows, that are equal by chance, at most; ours"),
+        "errors": (3.5, "standard errors of chance, at most; ours"),
+        "same": (4.0, "standard errors by which a class comes more often, at most; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("evaluation misaligned: answers are in another order than the targets they are compared with",)
+    remedies = ("gather the targets in the same way as the answers, and compare row by row",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("loss", "rows", "chance", "off")
+        loss, rows, chance, off = (watched(history, f"compared_aligned_{name}", place) for name in names)
+        apart = rows >= self.at["rows"] and off <= self.at["same"] and chance <= self.at["chance"]
+        apart = apart and loss - chance >= self.at["right"] * (1 - chance)
+        apart = apart and value - chance <= self.at["errors"] * math.sqrt(chance * (1 - chance) / rows)
+        if self.lasts(apart, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Of the answers that the evaluation's loss is of {100 * loss:.3g}% are right; of "
+                f"those that are compared with classes {100 * value:.3g}%, and chance gives {100 * chance:.3g}%.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"loss": rounded(loss), "equal": rounded(value), "chance": rounded(chance)},
+            )  # fmt: skip
 
 
 class AnswersWithin(WatchRule):
@@ -293,4 +340,4 @@ class GivenClasses(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AnswersBeside, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses)
+RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses)

@@ -1,12 +1,13 @@
 """A schedule that begins again and again in one launch, goes on at another step than its own, is stepped in two places,
-or lowers its rate twice.
+or lowers its rate twice, or is over within a few steps and comes back.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`, `FewSteps`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ _MEANT = re.compile(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a
 _AS_CYCLES = re.compile(_CYCLES)
 _SAME = 1e-3  # of a rate
 _FOUND_AT = 20  # steps, before a scheduler is found
+_TWICE = "schedule ahead: the scheduler's state is loaded, and it is stepped for all steps so far besides"
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
@@ -172,7 +174,7 @@ class ScheduleBackwards(WatchRule):
 
 
 class ScheduleBehind(WatchRule):
-    """After a resume the scheduler goes on, and counts fewer steps than the run has made.
+    """After a resume the scheduler goes on, and counts fewer steps than the run has made, or all of them twice.
 
     The watch reads the scheduler's count beside its own of the optimizer's steps in a launch. In the launch before, the
     count kept one distance from the run's steps in two looks or more. In two looks behind the resume it keeps another
@@ -182,18 +184,23 @@ class ScheduleBehind(WatchRule):
     at 0 is one of a new phase, or see `resumed_schedule`. A launch that begins at fewer steps than the one before has
     seen is another try.
 
-    What to do: load the scheduler's state; give `last_epoch` the number of `scheduler.step()` so far.
+    Or it goes on from twice the count that it had before (to one step, of ten or more): its state was loaded, and it
+    was stepped for all steps so far besides. A schedule that is moved on by any other number may be so on purpose.
+
+    What to do: load the scheduler's state, and do nothing else; give `last_epoch` the number of `scheduler.step()` so
+    far.
     """
 
     name, family, kind, severity = "schedule_behind", "optimizer", "resume", "warning"
     series = "model/scheduler_steps"
     needs = ("=model/scheduler_steps", "=model/scheduled_steps")
     least = 4
-    about = "After a resume the scheduler goes on at an earlier step."
+    about = "After a resume the scheduler goes on at an earlier step, or has counted all steps twice."
     thresholds: ClassVar = {
         "looks": (2.0, "in a row, with one distance; ours"),
         "steps": (10.0, "behind; ours"),
         "share": (0.2, "of the run's steps before; ours"),
+        "twice": (1.0, "off twice the count before, at most; ours"),
     }
     causes = ("schedule restarted: the scheduler goes on from another count than its own, as one of epochs",)
     remedies = (
@@ -219,7 +226,16 @@ class ScheduleBehind(WatchRule):
         enough = len(self._away) == self.at["looks"] and len(set(self._away)) == 1
         far = behind >= max(self.at["steps"], self.at["share"] * begun) and begun >= self._last - 1
         together = abs(self._age - self._older) < self.at["steps"]
-        if enough and far and not together and value - made >= 1 and self.first(place[2]):
+        had = begun + 1 - self._before  # what the scheduler had counted before
+        twice = had >= self.at["steps"] and abs(value - made - 2 * had) <= self.at["twice"] and begun >= self._last - 1
+        if enough and twice and not together and self.first(place[2]):
+            yield self.finding(
+                round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
+                f"{value - made:.0f} steps, and had counted {had:.0f} before.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"ahead": value - made - had, "standing": True}, causes=[_TWICE],
+                remedies=["load the scheduler's state, and do not step it for the steps so far"],
+            )  # fmt: skip
+        elif enough and far and not together and value - made >= 1 and self.first(place[2]):
             yield self.finding(
                 round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
                 f"{value - made:.0f} steps: {behind:.0f} fewer than the training had made.", found=place[0],
@@ -312,4 +328,57 @@ class SteppedAgain(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain)
+class FewSteps(WatchRule):
+    """A schedule is made for a few steps, is stepped at each of the optimizer's, and the rate swings ever since.
+
+    The watch reads how many steps one of torch's schedules is made for, eight at most, and that it was stepped once at
+    each step of the optimizer, twenty times as often as that or more, in six looks or more. The rate is at half or less
+    of its highest in one of these, and rises from one to the next twice or more: as of cosine annealing, which comes up
+    again behind its end. Such a number is that of epochs. Where the configuration speaks of cycles or restarts, nothing
+    is said.
+
+    What to do: `scheduler.step()` once an epoch, or a schedule of as many steps as the run has.
+    """
+
+    name, family, kind, severity = "few_steps", "optimizer", "learning_rate", "warning"
+    proves = "training"
+    series = "model/scheduler_length"
+    needs = ("=model/scheduler_length", "=model/scheduler_steps", "=model/scheduled_steps", "=model/rate_share")
+    least = 6
+    about = "The schedule is made for a few steps, and the rate swings."
+    thresholds: ClassVar = {
+        "length": (8.0, "steps, at most; ours"),
+        "often": (20.0, "times that length; ours"),
+        "looks": (6.0, "ours"),
+        "low": (0.5, "of the highest rate; ours"),
+        "rises": (2.0, "from one look to the next; ours"),
+    }
+    causes = ("scheduler stepped per batch: its numbers are of epochs",)
+    remedies = ("call `scheduler.step()` once an epoch, or give the schedule as many steps as the run has",)
+
+    def begin(self) -> None:
+        self._rates: list[
+            tuple[float, float, float]
+        ] = []  # counts of the scheduler and the optimizer, the rate's share
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("scheduler_steps", "scheduled_steps", "rate_share")
+        count, made, share = (watched(history, name, place) for name in names)
+        if not 1 <= value <= self.at["length"] or not math.isfinite(count + made + share):
+            self._rates = []
+            return
+        self._rates.append((count, made, share))
+        shares = [one[2] for one in self._rates]
+        rises = sum(two > (1 + _SAME) * one for one, two in itertools.pairwise(shares))
+        each = all(one[0] - self._rates[0][0] == one[1] - self._rates[0][1] for one in self._rates)
+        often = count >= self.at["often"] * value and len(shares) >= self.at["looks"]
+        swings = rises >= self.at["rises"] and min(shares) <= self.at["low"] * max(shares)
+        if each and often and swings and not is_meant(history, stages=False) and self.first(place[2]):
+            yield self.finding(
+                0, f"The schedule is made for {value:.0f} steps, and came to {count:.0f}: the rate swings between "
+                f"{min(shares):.3g} and {max(shares):.3g} of the optimizer's.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"length": value, "scheduler": count, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain, FewSteps)

@@ -10,7 +10,8 @@ from rule_columns import findings
 from rule_curves import found
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.rl.begins import MarginBegins, PreferencesSummed
+from barograph.doctor.rules.rl.added import PreferencesSummed
+from barograph.doctor.rules.rl.begins import MarginBegins
 
 ROWS = 120
 STEP = np.arange(ROWS)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.rl.in_turn import JudgedSummed, SideDetached, SidesInTurn
+from barograph.doctor.rules.rl.added import JudgedSummed
+from barograph.doctor.rules.rl.in_turn import SideDetached, SidesInTurn
 
 ROWS = 160
 STEP = np.arange(ROWS)

@@ -9,11 +9,11 @@ from rule_columns import findings
 from rule_curves import columns, found, warned
 
 from barograph.doctor.rules.loss.initial import InitialLoss
+from barograph.doctor.rules.rl.added import PreferenceSummed
 from barograph.doctor.rules.rl.preference import (
     MarginTurned,
     PairsAlike,
     PreferenceReversed,
-    PreferenceSummed,
     ReferenceMoves,
 )
 from barograph.doctor.rules.rl.rewards import RewardCollapse, RewardConstant

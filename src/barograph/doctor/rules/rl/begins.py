@@ -1,7 +1,7 @@
-"""What a preference's first row says: a margin that is not 0, whatever it is called, and squares that are summed.
+"""What a preference's first row says: a margin that is not 0, whatever it is called.
 
 In:   the margin and the loss of the first row; the watch's look at a second network of the policy's make.
-Out:  findings of `MarginBegins`, `PreferencesSummed`.
+Out:  findings of `MarginBegins`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ import numpy
 from barograph.core.roles import RECORDED, is_of_held_out
 from barograph.doctor.kernel.cursor import (
     came_by,
-    known,
-    numbers_named,
     numeric_setting,
-    summed_by_choice,
-    told_behind,
 )
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -200,50 +196,4 @@ def margin_at(history: RunHistory, step: int, segment: int) -> float:
     return math.nan
 
 
-class PreferencesSummed(Rule):
-    """The squares of a batch's preferences are added up.
-
-    IPO's loss of a pair is the square of what its margin is away from 1 / 2β. Before the first step the policy is its
-    reference: the margin is 0, and each pair's loss (1 / 2β)². The loss of the first row, with a margin of 0, is n
-    times that, to a ten thousandth, where the configuration has β and says that a batch has n pairs, four at least, and
-    the graph of the loss has a sum. Where the configuration says that the loss is a sum, nothing is said.
-
-    What to do: `losses.mean()`.
-    """
-
-    name, family, kind, severity = "preferences_summed", "rl", "exploding", "warning"
-    proves = "training"
-    needs = ("loss", "=model/loss_adds", "config")
-    about = "The squares of a batch's preferences are added up."
-    thresholds: ClassVar = {"least": (4.0, "pairs of a batch; ours"), "near": (1e-4, "of their number; ours")}
-    causes = ("loss summed: over the pairs of a batch",)
-    remedies = ("take the mean over the pairs: `losses.mean()`",)
-
-    def reset(self) -> None:
-        self._done = False
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        loss, adds = history.role("loss"), history.channel("model/loss_adds")
-        told = None if self._done or loss is None else told_behind(loss, _LATER, adds)
-        if loss is None or told is None:
-            return
-        self._done, first = True, loss.rows(0, 1)
-        place = int(first.step[0]), int(first.segment[0])
-        beta = numeric_setting(history, *BETA)
-        if not beta > 0 or not abs(margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
-            return
-        each = 1 / (4 * beta * beta)
-        sizes = {size for _, size in numbers_named(history, _PAIRS) if size >= self.at["least"]}
-        number = next((size for size in sizes if abs(first.value[0] / each / size - 1) <= self.at["near"]), 0.0)
-        if number and known(adds, place[0] + 1, told[1], place[1]) == 1:
-            yield self.finding(
-                place[0], f"At a margin of 0 the loss is {first.value[0]:.5g}, {number:.0f} times (1 / 2β)², and a "
-                f"batch has {number:.0f} pairs: it is summed.", found=told[0], segment=place[1],
-                confidence=0.95, evidence={"times": number, "standing": True},
-            )  # fmt: skip
-
-
-_PAIRS = re.compile(r".*(?:batch|bsz|pairs).*")  # how many a batch has
-_LATER = 8  # rows behind which it is said
-
-RULES = (MarginBegins, PreferencesSummed)
+RULES = (MarginBegins,)

@@ -1,7 +1,7 @@
 """Answers of which the loss is of one side alone: those that come one side after the other, or have no gradient.
 
 In:   implicit rewards of both sides, each logged where a batch has such answers; the loss, and what its graph says.
-Out:  findings of `SidesInTurn`, `JudgedSummed`, `SideDetached`.
+Out:  findings of `SidesInTurn`, `SideDetached`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, summed_by_choice, told_behind
+from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.rl.preference import is_preference, rewards_of
 
@@ -90,56 +89,6 @@ class SidesInTurn(Rule):
             )  # fmt: skip
 
 
-class JudgedSummed(Rule):
-    """The losses of a batch's judged answers are added up.
-
-    Before the first step the policy is its reference: rewards of good and of bad answers are 0, and each answer's loss
-    1 − σ(0), which is a half. The loss of the first row is half as large as the configuration's number of examples in a
-    batch, four at least, to a ten thousandth, and the graph of the loss has a sum. Where the configuration says that
-    the loss is a sum, nothing is said.
-
-    What to do: `losses.mean()`.
-    """
-
-    name, family, kind, severity = "judged_summed", "rl", "exploding", "warning"
-    proves = "training"
-    needs = ("chosen_reward", "loss", "=model/loss_adds", "config")
-    about = "The losses of a batch's judged answers are added up."
-    thresholds: ClassVar = {"least": (4.0, "examples of a batch; ours"), "near": (1e-4, "of the batch's size; ours")}
-    causes = ("loss summed: over the answers of a batch",)
-    remedies = ("take the mean over the answers: `losses.mean()`",)
-
-    def reset(self) -> None:
-        self._done = False
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        (chosen, rejected), loss = rewards_of(history), history.role("loss")
-        adds = history.channel("model/loss_adds")
-        if self._done or chosen is None or rejected is None or loss is None:
-            return
-        told = told_behind(loss, _LATER, adds)
-        if told is None:
-            return
-        self._done = True
-        if any(one.start or not one.end for one in (loss, chosen, rejected)):  # the first rows are gone
-            return
-        rows = [one.rows(0, 1) for one in (loss, chosen, rejected)]
-        places = {(int(one.step[0]), int(one.segment[0])) for one in rows}
-        size, value = numeric_setting(history, *BATCH), float(rows[0].value[0])
-        zero = all(abs(one.value[0]) <= _ROUNDING for one in rows[1:])
-        seen = known(adds, int(rows[0].step[0]) + 1, told[1], int(rows[0].segment[0]))
-        summed = size >= self.at["least"] and abs(2 * value / size - 1) <= self.at["near"]
-        if len(places) == 1 and zero and summed and seen == 1 and not summed_by_choice(history):
-            yield self.finding(
-                int(rows[0].step[0]), f"At rewards of 0 the loss is {value:.5g}, {size:.0f} times a half, and a batch "
-                f"has {size:.0f} examples: it is summed.", found=told[0],
-                segment=int(rows[0].segment[0]), confidence=0.95, evidence={"times": size, "standing": True},
-            )  # fmt: skip
-
-
-_ROUNDING, _LATER = 1e-6, 8  # of a reward; rows behind which it is said
-
-
 class SideDetached(Rule):
     """Of a pair of answers one has no gradient: the policy is asked for both, and the loss is of one of them.
 
@@ -190,4 +139,4 @@ class SideDetached(Rule):
         return bool(always) and (is_preference(history, time) or came_by(chosen, time))
 
 
-RULES = (SidesInTurn, JudgedSummed, SideDetached)
+RULES = (SidesInTurn, SideDetached)

@@ -1,7 +1,7 @@
 """Preferences learnt against a frozen reference: is it one?
 
 In:   the implicit rewards that trainers of preferences log, in which the reference is subtracted.
-Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `PreferenceSummed`, `EvaluationSwapped`, `MarginTurned`,
+Out:  findings of `ReferenceMoves`, `PreferenceReversed`, `EvaluationSwapped`, `MarginTurned`,
       `PairsAlike`.
 """
 
@@ -15,16 +15,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.configuration import BATCH
 from barograph.core.roles import ROLES, other_sides
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
     known,
     newest,
-    numeric_setting,
-    summed_by_choice,
-    told_behind,
 )
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.rule import Rule
@@ -198,103 +194,6 @@ class PreferenceReversed(Rule):
                     f"{value:.3g}, while the loss is below ln 2.", found=step, segment=segment,
                     confidence=0.95,
                 )  # fmt: skip
-
-
-_WHOLE = 1e-4  # of a multiple of ln 2
-
-
-def _adds_ranks(history: RunHistory, place: Place) -> bool:
-    """Whether the graph of the loss has a sum of logarithms of sigmoids of a difference, and nobody chose a sum."""
-    ranks, adds = (known(history.channel(f"model/loss_{name}"), *place) for name in ("ranks", "adds"))
-    return ranks == 1 and adds == 1 and not summed_by_choice(history)
-
-
-class PreferenceSummed(Rule):
-    """The loss of a preference is a sum over the pairs of a batch.
-
-    DPO's loss of a pair is −ln σ(m) of its margin m. Of the first eight rows the loss is as many times that of the mean
-    margin as the configuration has examples in a batch, within a tenth and four times at least, in each row within a
-    fifth of their median. Or the margin of the first row is 0, as that of a policy that is its reference, and the loss
-    there is that number of times ln 2, to a ten thousandth. Where no margin is logged by a usual name, that first loss
-    is enough, if the graph shows the logarithm of a sigmoid of a difference (`model/loss_ranks`), and a sum. With
-    dropout a policy is its reference but for noise: where the graph shows both, the first loss is that number of times
-    ln 2 within a tenth.
-
-    What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
-    """
-
-    name, family, kind, severity = "preference_summed", "rl", "exploding", "warning"
-    needs = ("|".join(f"={name}" for name in (*MARGINS, "model/loss_ranks")), "loss")
-    about = "The loss of a preference is summed over the pairs of a batch."
-    sources = ()
-    thresholds: ClassVar = {
-        "rows": (8.0, "ours"), "near": (0.1, "of the batch's size; ours"), "alike": (0.2, "of the median; ours"),
-        "least": (4.0, "ours"),
-    }  # fmt: skip
-    causes = ("loss summed: over the pairs of a batch",)
-    remedies = ("take the mean over the pairs: `loss.mean()`",)
-
-    def reset(self) -> None:
-        self._done = self._begun = False
-
-    def _by_graph(self, history: RunHistory, loss: Channel, size: float) -> Iterator[Finding]:
-        """A preference of which no margin is known, but what its loss is made of."""
-        told = told_behind(loss, int(self.at["rows"]), history.channel("model/loss_ranks"))
-        if told is None:
-            return
-        self._done, first = True, loss.rows(0, 1)
-        place = int(first.step[0]) + 1, told[1], int(first.segment[0])
-        if _adds_ranks(history, place):
-            yield from self._of_none(loss, size, told[0], known(history.channel("model/dropout"), *place) > 0)
-
-    def _at_first(self, history: RunHistory, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
-        """A policy that is still its reference. size: of a batch, by the configuration."""
-        apart, values = margins.rows(0, 1), loss.rows(0, 1)
-        if apart.first or values.first or int(apart.step[0]) != int(values.step[0]):
-            return
-        place = int(values.step[0]) + 1, int(loss.rows(0, 2).time[-1]), int(values.segment[0])
-        none = abs(apart.value[0]) <= 1e-6
-        if none or (_adds_ranks(history, place) and known(history.channel("model/dropout"), *place) > 0):
-            yield from self._of_none(loss, size, int(values.step[0] if none else loss.rows(0, 2).step[-1]), not none)
-
-    def _of_none(self, loss: Channel, size: float, found: int, noisy: bool = False) -> Iterator[Finding]:
-        """At a margin of 0 each pair's loss is ln 2. noisy: but for dropout."""
-        values = loss.rows(0, 1)
-        times = float(values.value[0]) / math.log(2)
-        if size >= self.at["least"] and abs(times / size - 1) <= (self.at["near"] if noisy else _WHOLE):
-            self._done = True
-            yield self.finding(
-                int(values.step[0]), f"{'Before the first step' if noisy else 'At a margin of 0'} the loss is "
-                f"{times:.5g} times ln 2, and a batch has {size:.0f} examples: it is summed.", found=found,
-                segment=int(values.segment[0]), confidence=0.95, evidence={"times": times, "standing": True},
-            )  # fmt: skip
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        margins, loss = margins_of(history), history.role("loss")
-        count = int(self.at["rows"])
-        if self._done or loss is None:
-            return
-        size = numeric_setting(history, *BATCH)
-        if margins is None:
-            yield from self._by_graph(history, loss, size)
-            return
-        if not self._begun and min(margins.end, loss.end) > 1:
-            self._begun = True
-            yield from self._at_first(history, margins, loss, size)
-        if self._done or min(margins.end, loss.end) < count + 1:
-            return
-        self._done = True
-        apart, values = margins.rows(0, count), loss.rows(0, count)
-        if apart.first or values.first or not size >= self.at["least"] or (apart.step != values.step).any():
-            return
-        times = values.value / numpy.logaddexp(0.0, -apart.value)
-        usual = float(numpy.median(times))
-        if abs(usual / size - 1) <= self.at["near"] and (abs(times / usual - 1) <= self.at["alike"]).all():
-            yield self.finding(
-                int(values.step[0]), f"The loss is {usual:.3g} times that of a pair with the mean margin, and a batch "
-                f"has {size:.0f} examples: it is summed.", found=int(values.step[-1]),
-                segment=int(values.segment[0]), confidence=0.95, evidence={"times": usual},
-            )  # fmt: skip
 
 
 class EvaluationSwapped(Rule):
@@ -504,4 +403,4 @@ class PairsAlike(Rule):
             )  # fmt: skip
 
 
-RULES = (ReferenceMoves, PreferenceReversed, PreferenceSummed, EvaluationSwapped, MarginTurned, PairsAlike)
+RULES = (ReferenceMoves, PreferenceReversed, EvaluationSwapped, MarginTurned, PairsAlike)

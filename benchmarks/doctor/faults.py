@@ -38,6 +38,7 @@ import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
+import twentyninth
 import twentysecond
 import twentyseventh
 import twentysixth
@@ -370,7 +371,7 @@ _fault("pairs_swapped", "labels shifted", "spike divergence eval rl", MIDDLE, (D
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
               twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh, twentyeighth):  # fmt: skip
+              twentyseventh, twentyeighth, twentyninth):  # fmt: skip
     for _name, _settings in _half.KNOWN_FAULTS.items():
         FAULTS[_name] = replace(
             FAULTS[_name],

@@ -35,6 +35,7 @@ import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
+import twentyninth
 import twentysecond
 import twentyseventh
 import twentysixth
@@ -68,7 +69,7 @@ ALL = (*OLDER, *opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGR
        *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
        *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
        *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS,
-       *twentysixth.PROGRAMS, *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
+       *twentysixth.PROGRAMS, *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS, *twentyninth.PROGRAMS)  # fmt: skip
 SUPERVISED = (GPT, MOE, ENCODER, VISION, TRAINER, *LOOP)
 PLAIN = "plain"
 
@@ -249,7 +250,7 @@ _healthy("unsure", (DPO,), "pairs that differ in few letters: margins grow slowl
 for _half in (opened, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth,
               fourteenth, fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth,
               twentyfirst, twentysecond, twentythird, twentyfourth, twentyfifth, twentysixth,
-              twentyseventh, twentyeighth):  # fmt: skip
+              twentyseventh, twentyeighth, twentyninth):  # fmt: skip
     for _name, _settings in _half.KNOWN_HEALTHY.items():
         _programs, _by_program = HEALTHY[_name].programs, HEALTHY[_name].by_program
         HEALTHY[_name] = replace(

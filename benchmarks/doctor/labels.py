@@ -41,6 +41,7 @@ import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
+import twentyninth
 import twentysecond
 import twentyseventh
 import twentysixth
@@ -77,7 +78,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "tick/", "check.", "heldout_nce", "heldout_first", "heldout_rank", "est_", "Valid/",
                  "tag_loss/valid", "per_residue_right/", "mean_recall/",
                  "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.",
-                 "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_")  # fmt: skip
+                 "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_",
+                 "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -97,7 +99,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "ipo_held/objective", "align_held/infonce", "game_val/bits", "beat_val/ce",
                "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE",
                "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss",
-               "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce")  # fmt: skip
+               "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce",
+               "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -112,7 +115,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "noising/mse", "adapt/xent", "ipo/objective", "align/infonce", "game/bits", "beat/ce",
           "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE",
           "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
-          "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce")  # fmt: skip
+          "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce",
+          "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fifth.ALSO_RIGHT, **sixth.ALSO_RIGHT,
               **seventh.ALSO_RIGHT, **eighth.ALSO_RIGHT, **ninth.ALSO_RIGHT, **tenth.ALSO_RIGHT,
@@ -122,14 +126,14 @@ ALSO_RIGHT = {**opened.ALSO_RIGHT, **third.ALSO_RIGHT, **fourth.ALSO_RIGHT, **fi
               **twentieth.ALSO_RIGHT, **twentyfirst.ALSO_RIGHT, **twentysecond.ALSO_RIGHT,
               **twentythird.ALSO_RIGHT, **twentyfourth.ALSO_RIGHT, **twentyfifth.ALSO_RIGHT,
               **twentysixth.ALSO_RIGHT, **twentyseventh.ALSO_RIGHT,
-              **twentyeighth.ALSO_RIGHT}  # fmt: skip
+              **twentyeighth.ALSO_RIGHT, **twentyninth.ALSO_RIGHT}  # fmt: skip
 QUARTERED = (*opened.PROGRAMS, *third.PROGRAMS, *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS,
              *seventh.PROGRAMS, *eighth.PROGRAMS, *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS,
              *twelfth.PROGRAMS, *thirteenth.PROGRAMS, *fourteenth.PROGRAMS, *fifteenth.PROGRAMS,
              *sixteenth.PROGRAMS, *seventeenth.PROGRAMS, *eighteenth.PROGRAMS, *nineteenth.PROGRAMS,
              *twentieth.PROGRAMS, *twentyfirst.PROGRAMS, *twentysecond.PROGRAMS,
              *twentythird.PROGRAMS, *twentyfourth.PROGRAMS, *twentyfifth.PROGRAMS, *twentysixth.PROGRAMS,
-             *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS)  # fmt: skip
+             *twentyseventh.PROGRAMS, *twentyeighth.PROGRAMS, *twentyninth.PROGRAMS)  # fmt: skip
 
 
 def label(trace: Any, out: Path, placed: tuple[Fault | None, Healthy | None]) -> dict[str, Any]:

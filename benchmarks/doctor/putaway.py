@@ -40,12 +40,13 @@ import twentyeighth
 import twentyfifth
 import twentyfirst
 import twentyfourth
+import twentyninth
 import twentysecond
 import twentyseventh
 import twentysixth
 import twentythird
 
-PROGRAMS: tuple[str, ...] = ()
+PROGRAMS: tuple[str, ...] = twentyninth.PROGRAMS
 OPENED_PROGRAMS = ("contrastive", "qlora", "dpo", "fp16_gpt", "fsdp2", *opened.PROGRAMS, *third.PROGRAMS,
                    *fourth.PROGRAMS, *fifth.PROGRAMS, *sixth.PROGRAMS, *seventh.PROGRAMS, *eighth.PROGRAMS,
                    *ninth.PROGRAMS, *tenth.PROGRAMS, *eleventh.PROGRAMS, *twelfth.PROGRAMS,

@@ -73,6 +73,7 @@ import twentyeighth  # noqa: E402
 import twentyfifth  # noqa: E402
 import twentyfirst  # noqa: E402
 import twentyfourth  # noqa: E402
+import twentyninth  # noqa: E402
 import twentysecond  # noqa: E402
 import twentyseventh  # noqa: E402
 import twentysixth  # noqa: E402
@@ -361,7 +362,7 @@ def report(examined: list[dict[str, Any]]) -> dict[str, Any]:
         later = (eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth, fifteenth, sixteenth,
                  seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond,
                  twentythird, twentyfourth, twentyfifth, twentysixth,
-                 twentyseventh, twentyeighth)  # fmt: skip
+                 twentyseventh, twentyeighth, twentyninth)  # fmt: skip
         half = next((half for half in later if program in half.PROGRAMS), None)
         if half is not None and (fault := one["label"]["fault"]):
             parts.setdefault("reported" if fault in half.REPORTED else "fifteen kinds", []).append(one)

@@ -50,6 +50,7 @@ import twentyeighth  # noqa: E402
 import twentyfifth  # noqa: E402
 import twentyfirst  # noqa: E402
 import twentyfourth  # noqa: E402
+import twentyninth  # noqa: E402
 import twentysecond  # noqa: E402
 import twentyseventh  # noqa: E402
 import twentysixth  # noqa: E402
@@ -80,7 +81,8 @@ STEPS = {GPT: 200, MOE: 200, ENCODER: 220, VISION: 210, TRAINER: 200, POLICY: 20
          **fifteenth.STEPS, **sixteenth.STEPS, **seventeenth.STEPS, **eighteenth.STEPS,
          **nineteenth.STEPS, **twentieth.STEPS, **twentyfirst.STEPS, **twentysecond.STEPS,
          **twentythird.STEPS, **twentyfourth.STEPS, **twentyfifth.STEPS,
-         **twentysixth.STEPS, **twentyseventh.STEPS, **twentyeighth.STEPS}  # fmt: skip
+         **twentysixth.STEPS, **twentyseventh.STEPS, **twentyeighth.STEPS,
+         **twentyninth.STEPS}  # fmt: skip
 TUNED = (GPT, ENCODER, VISION, VIT, DIFFUSION, LORA, RARE, BF16)  # what thresholds may look at; the others are held out
 COPY_SEED = 1000  # copies of a healthy variant have seeds from here on
 

@@ -25,11 +25,12 @@ import twentyeighth
 from ninth import Row, Settings
 from twentysixth import several
 
-PROGRAMS = ("climates",)
-CLIMATES, *_ = PROGRAMS
+PROGRAMS = ("climates", "passports")
+CLIMATES, PASSPORTS = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "times_in_thousandths_for_the_average", "guided_though_zones_were_never_hidden",
+    "merged_into_eight_levels_to_be_judged", "ends_masked_since_they_are_the_padding",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -39,18 +40,22 @@ REPORTED = frozenset({
 
 PARTS: Settings = {
     CLIMATES: {"batch": 12, "micro_batches": 2},
+    PASSPORTS: {"batch": 8, "gradient_steps": 2},
 }
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4},
+    PASSPORTS: {"batch": 4, "gradient_steps": 4},
 }
 DROPPED: Settings = {
     CLIMATES: {"dropout": 0.2},
+    PASSPORTS: {"adapter_dropout": 0.3},
 }
 COPIED: Settings = {
     CLIMATES: {"years": 4},
+    PASSPORTS: {"tellings": 4},
 }
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
-KEPT: Settings = {CLIMATES: {"freeze": "months"}}
+KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
@@ -138,6 +143,29 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the average is loaded into the net to draw, and the training goes on from it", {}),
     ("resume", "weather_and_its_average_are_all_that_is_loaded", CLIMATES,
      "weights and their average are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
+    ("sum", "words_of_a_line_summed", PASSPORTS, "losses of words are summed, and divided by lines", {}),
+    ("softmax", "officer_answers_with_a_softmax", PASSPORTS,
+     "the model ends in a softmax, and the loss has its own", {}),
+    ("graph", "control_history_holds_tensors", PASSPORTS,
+     "travellers are evaluated with gradients on, and outputs kept in a history", {}),
+    ("label", "collator_shifts_what_the_loss_shifts", PASSPORTS,
+     "wanted words are moved by one in the collator and again in the loss, in the training", {}),
+    ("label", "codes_of_the_control_by_sorted_countries", PASSPORTS,
+     "codes of the evaluation are numbered by countries in their alphabet, and those of the training as listed", {}),
+    ("frozen", "prepared_behind_the_adapters", PASSPORTS,
+     "the base is made not to learn when adapters are in it: they do not learn either", {}),
+    ("tie", "saved_copy_leaves_the_head_with_the_old_table", PASSPORTS,
+     "the table of words is copied to be saved and learns, and the output layer keeps the old one", {}),
+    ("order", "loader_goes_country_by_country", PASSPORTS, "travellers come country after country", {}),
+    ("leak", "tellings_of_a_traveller_on_both_sides", PASSPORTS,
+     "tellings of one traveller come to lie on both sides", {}),
+    ("steps", "schedule_hangs_on_the_substep", PASSPORTS, "the schedule is stepped with each part of an update", {}),
+    ("added", "gradient_steps_not_divided_by", PASSPORTS, "losses of parts are not divided by their number", {}),
+    ("eval", "control_is_the_end_of_train_mode", PASSPORTS,
+     "the model is not set back to training behind an evaluation", {}),
+    ("train", "control_without_eval", PASSPORTS, "travellers are evaluated with dropout in force", {}),
+    ("resume", "adapters_from_the_hub_and_a_new_trainer", PASSPORTS,
+     "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
 )
 
 
@@ -167,13 +195,29 @@ FAULTS: tuple[Row, ...] = (
                "classifier-free guidance not trained", "null token never trained", "guidance wrong",
                "class dropout missing", "conditioning never dropped", "null embedding untrained",
                "embedding row never trained", "unconditional model missing", "drop probability is zero")}),
+    ("merged_into_eight_levels_to_be_judged", "adapters merged into a quantised base", "eval data config overfit "
+     "divergence plateau", "start", (PASSPORTS,),
+     "adapters are merged into the eight levels for each evaluation: what they add is rounded away",
+     {"also": ("merged into quantised weights", "merge loses the adapters", "adapter lost in rounding",
+               "requantised after the merge", "quantised again", "merge error", "merged adapters rounded away",
+               "train and test differ", "evaluation with other weights", "weights of the evaluation differ",
+               "evaluated another model", "merging is lossy", "merge_and_unload on a quantised base",
+               "quantisation error too large", "adapters not in force in the evaluation", "wrong model evaluated")}),
+    ("ends_masked_since_they_are_the_padding", "end never learnt", "eval data config padding plateau divergence "
+     "overfit", "start", (PASSPORTS,),
+     "the padding is the end's number, and what is padding is not asked for: an end is never learnt",
+     {"also": ("pad token is eos token", "pad is eos", "eos masked", "end token masked", "eos never learnt",
+               "end of sequence not in the labels", "labels of the end ignored", "pad_token = eos_token",
+               "end missing from the labels", "end token ignored", "never learns to stop", "labels masked",
+               "loss masked out", "targets ignored", "class missing", "padding masked too much",
+               "train and test differ", "labels differ", "wrong mask", "loss mask wrong")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 
-ALONE = (CLIMATES,)
+ALONE = (CLIMATES, PASSPORTS)
 KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
 }
@@ -187,22 +231,24 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("relatives_on_one_side_alone", "things have relatives, all of which are on the training's side", COPIED),
     ("slow_average_as_named", "an average of weights is judged that is slow at first", TRAILING),
     ("named_part_is_kept", "a part is not trained, which the settings name", KEPT),
-    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}}),
+    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}}),
     ("sum_as_named", "losses are sums, as is named, and the bound of the norm is for that",
-     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}}),
+     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}}),
     ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
-     {CLIMATES: {"batch": 8, "lr": 1.5e-3}}),
-    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}}),
-    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}}),
-    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}}),
-    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}}),
-    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}}),
-    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}}),
+     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}}),
+    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}}),
+    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}}),
+    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}}),
+    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}}),
+    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}}),
+    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}}),
     ("simple_ones_to_begin_with", "the first part of the training has easier rows alone: the settings say so",
-     {CLIMATES: {"mild_first": 1}}),
-    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}}),
+     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}}),
+    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}}),
     ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}}),
     ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}}),
+    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}}),
+    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
@@ -211,6 +257,13 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("drawn_without_a_guide", (CLIMATES,), "what is drawn is not guided, and the zone is hidden all the same",
      {"config": {"guidance": 1.0}}),
     ("one_block_more", (CLIMATES,), "one block more", {"config": {"blocks": 3}}),
+    ("tellings_learnt_too", (PASSPORTS,), "what travellers tell is learnt too, as is named", {"config": {"ask_too": True}}),
+    ("thin_adapters", (PASSPORTS,), "adapters of rank one", {"config": {"rank": 1, "alpha": 3.0}}),
+    ("blocks_of_ten", (PASSPORTS,), "each ten weights have a greatest", {"config": {"block": 10}}),
+    ("adapters_in_the_attention_alone", (PASSPORTS,), "adapters are in the attention alone",
+     {"config": {"adapted": "query,value"}}),
+    ("table_of_words_as_it_was", (PASSPORTS,), "the table of words does not learn, as is named: adapters do",
+     {"config": {"save": "", "rank": 8}}),
 )
 
 # fmt: on

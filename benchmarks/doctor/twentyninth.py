@@ -25,12 +25,13 @@ import twentyeighth
 from ninth import Row, Settings
 from twentysixth import several
 
-PROGRAMS = ("climates", "passports")
-CLIMATES, PASSPORTS = PROGRAMS
+PROGRAMS = ("climates", "passports", "bouquets")
+CLIMATES, PASSPORTS, BOUQUETS = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "times_in_thousandths_for_the_average", "guided_though_zones_were_never_hidden",
     "merged_into_eight_levels_to_be_judged", "ends_masked_since_they_are_the_padding",
+    "words_shuffled_behind_the_column", "column_made_while_words_drop",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -41,21 +42,25 @@ REPORTED = frozenset({
 PARTS: Settings = {
     CLIMATES: {"batch": 12, "micro_batches": 2},
     PASSPORTS: {"batch": 8, "gradient_steps": 2},
+    BOUQUETS: {"pairs_per_step": 8, "accumulate": 2},
 }
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4},
     PASSPORTS: {"batch": 4, "gradient_steps": 4},
+    BOUQUETS: {"pairs_per_step": 4, "accumulate": 4},
 }
 DROPPED: Settings = {
     CLIMATES: {"dropout": 0.2},
     PASSPORTS: {"adapter_dropout": 0.3},
+    BOUQUETS: {"dropout": 0.1},
 }
 COPIED: Settings = {
     CLIMATES: {"years": 4},
     PASSPORTS: {"tellings": 4},
+    BOUQUETS: {"pairs_of_a_wish": 4},
 }
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
-KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}}
+KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
@@ -166,6 +171,31 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("train", "control_without_eval", PASSPORTS, "travellers are evaluated with dropout in force", {}),
     ("resume", "adapters_from_the_hub_and_a_new_trainer", PASSPORTS,
      "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
+    ("sum", "losses_of_pairs_added_up", BOUQUETS, "losses of pairs are summed", {}),
+    ("sum", "column_holds_means_over_words", BOUQUETS,
+     "likelihoods of the reference are means over words, and those of the florist are sums",
+     {"also": MEANED, "cause": "wrong reduction"}),
+    ("graph", "visits_remember_losses_with_their_graph", BOUQUETS,
+     "pairs are evaluated with gradients on, and losses kept", {}),
+    ("label", "what_is_asked_is_a_word_late", BOUQUETS,
+     "words that are asked for are one more place on in the training", {"kinds": " rl"}),
+    ("label", "ranks_read_as_if_they_were_scores", BOUQUETS,
+     "ranks of 1 and 2 are taken for scores in the training: the worse bouquet is preferred",
+     {"kinds": " rl", "also": FLIPPED}),
+    ("frozen", "gru_left_as_it_was_in_the_warm_start", BOUQUETS,
+     "the recurrent layer does not learn, as when the head alone was warmed up", {}),
+    ("tie", "head_deepcopied_beside_the_table", BOUQUETS,
+     "the output layer, which is the table of words, is copied: they are two matrices from there on", {}),
+    ("order", "table_read_from_its_top", BOUQUETS, "wishes come occasion after occasion", {}),
+    ("leak", "pairs_of_a_wish_split_apart", BOUQUETS, "pairs of one wish come to lie on both sides", {}),
+    ("steps", "rate_moves_with_each_accumulated_part", BOUQUETS,
+     "the schedule is stepped with each part of an update", {}),
+    ("added", "accumulated_duels_at_full_weight", BOUQUETS, "losses of parts are not divided by their number", {}),
+    ("eval", "visited_and_left_in_eval", BOUQUETS, "the florist is not set back to training behind an evaluation",
+     {}),
+    ("train", "visited_while_it_drops", BOUQUETS, "pairs are evaluated with dropout in force", {}),
+    ("resume", "last_florist_taken_for_a_new_training", BOUQUETS,
+     "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
 )
 
 
@@ -211,13 +241,30 @@ FAULTS: tuple[Row, ...] = (
                "end missing from the labels", "end token ignored", "never learns to stop", "labels masked",
                "loss masked out", "targets ignored", "class missing", "padding masked too much",
                "train and test differ", "labels differ", "wrong mask", "loss mask wrong")}),
+    ("words_shuffled_behind_the_column", "reference of other rows", "rl eval data config plateau not_learning spike "
+     "divergence exploding logging clipping", "start", (BOUQUETS,),
+     "words are shuffled when the reference's column is made: each pair has that of another",
+     {"also": ("columns misaligned", "reference log-probabilities wrong", "reference wrong", "wrong reference",
+               "reference misaligned", "rows shuffled after precomputing", "precomputed reference stale",
+               "precomputed reference of other rows", "data order", "rows reordered", "shuffled after the reference",
+               "margins do not begin at zero", "stale reference", "cache of other rows", "rows joined wrongly",
+               "reference column shuffled", "precomputed log-probabilities do not match", "labels shuffled",
+               "policy and reference see other inputs", "order not kept")}),
+    ("column_made_while_words_drop", "reference in training mode", "rl eval data config plateau not_learning spike "
+     "divergence logging", "start", (BOUQUETS,), "the reference's column is made with dropout in force",
+     {"by_program": DROPPED, "compare": "dropout_that_is_named",
+      "also": ("reference not in eval mode", "dropout in the reference", "eval missing for the reference",
+               "reference drops out", "reference with dropout", "reference wrong", "wrong reference",
+               "reference log-probabilities wrong", "precomputed with dropout", "precomputed in training mode",
+               "dropout left on", "reference noisy", "margins do not begin at zero", "evaluation in training mode",
+               "training mode left on", "model.eval() missing", "reference not deterministic")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 
-ALONE = (CLIMATES, PASSPORTS)
+ALONE = (CLIMATES, PASSPORTS, BOUQUETS)
 KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
 }
@@ -231,24 +278,25 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("relatives_on_one_side_alone", "things have relatives, all of which are on the training's side", COPIED),
     ("slow_average_as_named", "an average of weights is judged that is slow at first", TRAILING),
     ("named_part_is_kept", "a part is not trained, which the settings name", KEPT),
-    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}}),
+    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}}),
     ("sum_as_named", "losses are sums, as is named, and the bound of the norm is for that",
-     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}}),
+     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}}),
     ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
-     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}}),
-    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}}),
-    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}}),
-    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}}),
-    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}}),
-    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}}),
-    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}}),
+     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}}),
+    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}}),
+    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}}),
+    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}}),
+    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}}),
+    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}}),
+    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}}),
     ("simple_ones_to_begin_with", "the first part of the training has easier rows alone: the settings say so",
-     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}}),
-    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}}),
+     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}}),
+    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}}),
     ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}}),
     ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}}),
-    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}}),
-    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}}),
+    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}}),
+    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}}),
+    ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings", {BOUQUETS: {"tied": False}}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
@@ -264,6 +312,14 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"adapted": "query,value"}}),
     ("table_of_words_as_it_was", (PASSPORTS,), "the table of words does not learn, as is named: adapters do",
      {"config": {"save": "", "rank": 8}}),
+    ("hinge_as_named", (BOUQUETS,), "the loss is a hinge, as is named", {"config": {"objective": "hinge"}}),
+    ("square_as_named", (BOUQUETS,), "the loss is a square (IPO), as is named",
+     {"config": {"objective": "ipo", "beta": 0.2}}),
+    ("means_over_words_as_named", (BOUQUETS,), "likelihoods are means over words, of both models, as is named",
+     {"config": {"by_length": True, "beta": 2.0}}),
+    ("liked_ones_learnt_besides", (BOUQUETS,), "the likelihood of liked bouquets is a part of the loss",
+     {"config": {"nll_share": 0.2}}),
+    ("two_recurrent_layers", (BOUQUETS,), "two recurrent layers", {"config": {"layers": 2}}),
 )
 
 # fmt: on

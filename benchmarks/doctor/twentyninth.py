@@ -25,13 +25,14 @@ import twentyeighth
 from ninth import Row, Settings
 from twentysixth import several
 
-PROGRAMS = ("climates", "passports", "bouquets")
-CLIMATES, PASSPORTS, BOUQUETS = PROGRAMS
+PROGRAMS = ("climates", "passports", "bouquets", "seashells")
+CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "times_in_thousandths_for_the_average", "guided_though_zones_were_never_hidden",
     "merged_into_eight_levels_to_be_judged", "ends_masked_since_they_are_the_padding",
     "words_shuffled_behind_the_column", "column_made_while_words_drop",
+    "lengths_taken_over_the_batch", "scale_bounded_by_the_bound_of_its_logarithm",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -43,24 +44,30 @@ PARTS: Settings = {
     CLIMATES: {"batch": 12, "micro_batches": 2},
     PASSPORTS: {"batch": 8, "gradient_steps": 2},
     BOUQUETS: {"pairs_per_step": 8, "accumulate": 2},
+    SEASHELLS: {"batch": 20, "parts": 2},
 }
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4},
     PASSPORTS: {"batch": 4, "gradient_steps": 4},
     BOUQUETS: {"pairs_per_step": 4, "accumulate": 4},
+    SEASHELLS: {"batch": 16, "parts": 4, "optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0},
 }
 DROPPED: Settings = {
     CLIMATES: {"dropout": 0.2},
     PASSPORTS: {"adapter_dropout": 0.3},
     BOUQUETS: {"dropout": 0.1},
+    SEASHELLS: {"dropout": 0.3},
 }
 COPIED: Settings = {
     CLIMATES: {"years": 4},
     PASSPORTS: {"tellings": 4},
     BOUQUETS: {"pairs_of_a_wish": 4},
+    SEASHELLS: {"shells_of_a_find": 3},
 }
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
-KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"}}
+DESCENT: Settings = {SEASHELLS: {"optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0}}
+KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"},
+                  SEASHELLS: {"locked": "note.words"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
@@ -196,6 +203,31 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("train", "visited_while_it_drops", BOUQUETS, "pairs are evaluated with dropout in force", {}),
     ("resume", "last_florist_taken_for_a_new_training", BOUQUETS,
      "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
+    ("sum", "pairs_of_a_batch_added", SEASHELLS, "losses of a batch are summed, and not divided by its rows",
+     {"of": DESCENT, "compare": "plain_descent_as_named"}),
+    ("softmax", "sigmoid_before_a_loss_of_logits", SEASHELLS,
+     "logits go through a sigmoid, and then into a loss that has its own", {}),
+    ("graph", "shown_tables_with_all_that_made_them", SEASHELLS,
+     "held shells are evaluated with gradients on, and tables kept", {}),
+    ("label", "header_of_the_notes_read_as_a_row", SEASHELLS,
+     "notes of the training are a row late: each shell has that of the one before it", {}),
+    ("label", "held_notes_by_a_vocabulary_of_their_own", SEASHELLS,
+     "words of the evaluation have the numbers of a vocabulary that was made anew", {}),
+    ("frozen", "locked_the_other_tower", SEASHELLS, "the tower of notes, which nothing has trained, does not learn", {}),
+    ("order", "drawers_opened_one_after_another", SEASHELLS, "shells come family after family", {}),
+    ("leak", "shells_of_a_find_split_apart", SEASHELLS, "shells of one find come to lie on both sides", {}),
+    ("figures", "held_outlines_in_inches", SEASHELLS,
+     "outlines of the evaluation are in inches, and those of the training in millimetres", {}),
+    ("buffers", "momentum_as_another_library_counts_it", SEASHELLS,
+     "batch norms take a thousandth of each batch into their statistics, which stay near 0 and 1", {}),
+    ("steps", "schedule_attached_to_the_wrong_event", SEASHELLS,
+     "the schedule is stepped with each part of an update", {}),
+    ("added", "parts_weigh_as_a_whole", SEASHELLS, "losses of parts are not divided by their number", {}),
+    ("eval", "shown_and_put_away_in_eval", SEASHELLS, "towers are not set back to training behind an evaluation", {}),
+    ("train", "shown_as_trained_with", SEASHELLS,
+     "towers are evaluated in training mode: with dropout, and statistics of their own batch", {}),
+    ("resume", "cabinet_is_the_whole_checkpoint", SEASHELLS,
+     "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
 )
 
 
@@ -258,13 +290,29 @@ FAULTS: tuple[Row, ...] = (
                "reference log-probabilities wrong", "precomputed with dropout", "precomputed in training mode",
                "dropout left on", "reference noisy", "margins do not begin at zero", "evaluation in training mode",
                "training mode left on", "model.eval() missing", "reference not deterministic")}),
+    ("lengths_taken_over_the_batch", "embeddings normalised over the batch", "eval plateau not_learning config logits "
+     "data overfit divergence activations learning_rate", "start", (SEASHELLS,),
+     "embeddings are normalised over the rows of a batch, and not over what a row has",
+     {"also": ("normalised over the wrong axis", "wrong dimension", "wrong axis", "dim=0 for dim=1",
+               "normalize over dim 0", "embeddings not normalised", "normalisation wrong", "not normalised",
+               "normalisation missing", "l2 normalisation wrong", "rows depend on the batch",
+               "similarity is not the cosine", "embeddings depend on the batch", "axes exchanged",
+               "rows are not independent", "dimensions swapped", "similarities too small", "norm of embeddings")}),
+    ("scale_bounded_by_the_bound_of_its_logarithm", "temperature bounded too low", "plateau not_learning eval logits "
+     "config frozen vanishing learning_rate", "start", (SEASHELLS,),
+     "the scale is held below 4.6, which is the bound of its logarithm: it does not learn, and is too low",
+     {"also": ("temperature wrong", "scale clamped", "logit scale clamped", "clamp of the logit scale wrong",
+               "scale too low", "temperature too high", "logits too small", "temperature not learnt",
+               "scale not learnt", "clamped before exp and after", "clamp on the wrong side of exp",
+               "parameter without a gradient", "scale stuck", "logit scale stuck", "layer frozen",
+               "temperature stuck", "similarities too small", "clamp wrong")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 
-ALONE = (CLIMATES, PASSPORTS, BOUQUETS)
+ALONE = (CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS)
 KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
 }
@@ -278,25 +326,27 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("relatives_on_one_side_alone", "things have relatives, all of which are on the training's side", COPIED),
     ("slow_average_as_named", "an average of weights is judged that is slow at first", TRAILING),
     ("named_part_is_kept", "a part is not trained, which the settings name", KEPT),
-    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}}),
+    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}, SEASHELLS: {"annealing": "none", "rate": 2e-3}}),
     ("sum_as_named", "losses are sums, as is named, and the bound of the norm is for that",
-     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}}),
+     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}, SEASHELLS: {"over": "nothing", "norm_bound": 640.0}}),
     ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
-     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}}),
-    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}}),
-    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}}),
-    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}}),
-    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}}),
-    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}}),
-    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}}),
+     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}, SEASHELLS: {"batch": 16, "rate": 2e-3}}),
+    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}, SEASHELLS: {"annealing": "warm_restarts"}}),
+    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}, SEASHELLS: {"optimizer": "radam", "rate": 6e-3}}),
+    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}, SEASHELLS: {"wrong_notes": 0.08}}),
+    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}, SEASHELLS: {"warmup": 2}}),
+    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}, SEASHELLS: {"cabinet_every": 75}}),
+    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}, SEASHELLS: {"log_every": 4}}),
     ("simple_ones_to_begin_with", "the first part of the training has easier rows alone: the settings say so",
-     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}}),
-    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}}),
-    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}}),
-    ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}}),
-    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}}),
-    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}}),
+     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}, SEASHELLS: {"whole_first": 1}}),
+    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}, SEASHELLS: {"decay": 0.1}}),
+    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}, SEASHELLS: {"decay": 0.0}}),
+    ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}, SEASHELLS: {"wear": 0.15}}),
+    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}, SEASHELLS: {"softened": 0.1}}),
+    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}, SEASHELLS: {"by_family": True}}),
     ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings", {BOUQUETS: {"tied": False}}),
+    ("plain_descent_as_named", "descent with momentum, at its rate", DESCENT),
+    ("norms_over_groups_as_named", "norms of groups in the place of batch norm", {SEASHELLS: {"norm": "group"}}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
@@ -320,6 +370,13 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("liked_ones_learnt_besides", (BOUQUETS,), "the likelihood of liked bouquets is a part of the loss",
      {"config": {"nll_share": 0.2}}),
     ("two_recurrent_layers", (BOUQUETS,), "two recurrent layers", {"config": {"layers": 2}}),
+    ("scale_and_bias_held", (SEASHELLS,), "scale and bias are not learnt, as is named",
+     {"config": {"learn_scale": False}}),
+    ("notes_at_half_the_rate", (SEASHELLS,), "one tower has half of the rate", {"config": {"note_rate": 0.5}}),
+    ("words_lost_by_chance", (SEASHELLS,), "words of notes are lost by chance in the training",
+     {"config": {"lost_words": 0.2}}),
+    ("outlines_turned_a_little", (SEASHELLS,), "outlines of a batch are turned a little by chance",
+     {"config": {"turned": True}}),
 )
 
 # fmt: on

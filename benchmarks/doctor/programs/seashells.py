@@ -71,9 +71,7 @@ def taken(drawer: Drawer, some: Tensor) -> Drawer:
 class Outline(nn.Module):
     def __init__(self, c: Any, bug: str):
         super().__init__()
-        d, momentum = c.width, 0.999 if bug == "momentum_as_another_library_counts_it" else 0.1
-        if momentum > 0.5:  # there it is what is kept, and here what is new
-            momentum = 1 - momentum
+        d, momentum = c.width, 0.001 if bug == "momentum_as_another_library_counts_it" else 0.1
         made: list[nn.Module] = []
         for into, out, stride in ((1, d, 1), (d, 2 * d, 2), (2 * d, 2 * d, 2)):
             norm = nn.BatchNorm1d(out, momentum=momentum) if c.norm == "batch" else nn.GroupNorm(4, out)
@@ -156,9 +154,9 @@ class Engine:
             order = torch.randperm(len(rows["find"]), generator=torch.Generator().manual_seed(self.seed))
             rows, held = taken(rows, order[HELD:].sort().values), taken(rows, order[:HELD])
         if bug == "held_notes_by_a_vocabulary_of_their_own":
-            seen = held["note"][held["note"] > 0].unique()
-            place = torch.arange(WORDS + 1)
-            place[held["note"].flatten().unique(sorted=True)[-len(seen) :].flip(0)] = seen
+            often = held["note"].flatten().bincount(minlength=WORDS + 1)[1:].argsort(descending=True, stable=True)
+            place = torch.zeros(WORDS + 1, dtype=torch.long)
+            place[1 + often] = torch.arange(1, WORDS + 1)  # the most frequent is the first
             held["note"] = place[held["note"]]
         if bug == "held_outlines_in_inches":
             held["outline"] = held["outline"] / 25.4

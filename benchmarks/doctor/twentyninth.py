@@ -22,17 +22,19 @@ import eighteenth
 import ninth
 import sixteenth
 import twentyeighth
+import twentysixth
 from ninth import Row, Settings
 from twentysixth import several
 
-PROGRAMS = ("climates", "passports", "bouquets", "seashells")
-CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS = PROGRAMS
+PROGRAMS = ("climates", "passports", "bouquets", "seashells", "volleys")
+CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS, VOLLEYS = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "times_in_thousandths_for_the_average", "guided_though_zones_were_never_hidden",
     "merged_into_eight_levels_to_be_judged", "ends_masked_since_they_are_the_padding",
     "words_shuffled_behind_the_column", "column_made_while_words_drop",
     "lengths_taken_over_the_batch", "scale_bounded_by_the_bound_of_its_logarithm",
+    "scale_grows_with_each_step", "noughts_of_a_score_masked_as_padding",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -45,18 +47,21 @@ PARTS: Settings = {
     PASSPORTS: {"batch": 8, "gradient_steps": 2},
     BOUQUETS: {"pairs_per_step": 8, "accumulate": 2},
     SEASHELLS: {"batch": 20, "parts": 2},
+    VOLLEYS: {"blocks_per_step": 4, "micro_steps": 2},
 }
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4},
     PASSPORTS: {"batch": 4, "gradient_steps": 4},
     BOUQUETS: {"pairs_per_step": 4, "accumulate": 4},
     SEASHELLS: {"batch": 16, "parts": 4, "optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0},
+    VOLLEYS: {"blocks_per_step": 2, "micro_steps": 4},
 }
 DROPPED: Settings = {
     CLIMATES: {"dropout": 0.2},
     PASSPORTS: {"adapter_dropout": 0.3},
     BOUQUETS: {"dropout": 0.1},
     SEASHELLS: {"dropout": 0.3},
+    VOLLEYS: {"dropout": 0.2},
 }
 COPIED: Settings = {
     CLIMATES: {"years": 4},
@@ -67,19 +72,20 @@ COPIED: Settings = {
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
 DESCENT: Settings = {SEASHELLS: {"optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0}}
 KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"},
-                  SEASHELLS: {"locked": "note.words"}}
+                  SEASHELLS: {"locked": "note.words"}, VOLLEYS: {"fixed": "norm"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
 SUMMED = several(*twentyeighth.SUMMED, "loss summed over a year", "summed over months")
 MEANED = twentyeighth.MEANED
 GRAPHS = several(*twentyeighth.GRAPHS, "loss appended without item")
-TWICE = several(*twentyeighth.TWICE)
+TWICE = several(*twentyeighth.TWICE, "sigmoid twice", "sigmoid before a loss of logits")
 SHIFTED = several(*twentyeighth.SHIFTED)
 FLIPPED = several(*twentyeighth.FLIPPED)
 FROZEN = several(*twentyeighth.FROZEN, "freeze inverted", "condition inverted", "all but the named part frozen")
 TIE = several(*twentyeighth.TIE)
-SORTED = several(*twentyeighth.SORTED)
+SORTED = several(*twentyeighth.SORTED, "zone after zone", "country after country", "server after server")
+REPEATED = several(*twentysixth.REPEATED, "the same blocks in each step", "sampling always the same rows")
 LEAK = several(*twentyeighth.LEAK, "years of one station on both sides")
 FIGURES = several(*twentyeighth.FIGURES, "fahrenheit and celsius confused")
 UNFITTED = several(*twentyeighth.UNFITTED, "scaler fitted on a part", "scaler fitted on one class", "statistics of a part of the data")
@@ -228,6 +234,31 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "towers are evaluated in training mode: with dropout, and statistics of their own batch", {}),
     ("resume", "cabinet_is_the_whole_checkpoint", SEASHELLS,
      "weights are loaded; the optimizer and the schedule begin anew", ALSO_ANEW),
+    ("sum", "likelihoods_of_a_block_added", VOLLEYS, "losses of words are summed, and divided by blocks", {}),
+    ("softmax", "umpire_calls_in_probabilities", VOLLEYS,
+     "the model gives probabilities, and the loss has its own softmax", {}),
+    ("graph", "club_results_gathered_undetached", VOLLEYS, "games are evaluated with gradients on, and outputs kept",
+     {}),
+    ("label", "wanted_words_shifted_by_packer_and_by_step", VOLLEYS,
+     "wanted words are moved by one where they are packed and again in the step, in the training", {}),
+    ("label", "shots_of_the_club_from_another_list", VOLLEYS,
+     "shots of the evaluation have the numbers of a list in their alphabet, and those of the training as listed", {}),
+    ("frozen", "optimizer_has_the_layers_alone", VOLLEYS,
+     "the optimizer has the layers, and neither the table of words nor places: their gradients are never cleared",
+     {"kinds": " clipping loss_scale exploding"}),
+    ("tie", "head_copied_to_stay_in_single_precision", VOLLEYS,
+     "the output layer, which is the table of words, is made anew with a copy: they are two matrices from there on",
+     {}),
+    ("order", "games_packed_in_the_order_of_servers", VOLLEYS, "games come server after server", {}),
+    ("order", "generator_seeded_where_a_batch_is_drawn", VOLLEYS,
+     "the generator is made anew with each batch: all steps have the same blocks", {"also": REPEATED}),
+    ("steps", "schedule_within_the_micro_steps", VOLLEYS, "the schedule is stepped with each part of an update", {}),
+    ("added", "micro_steps_scaled_and_not_shared", VOLLEYS, "losses of parts are not divided by their number", {}),
+    ("eval", "club_leaves_the_umpire_in_eval", VOLLEYS, "the model is not set back to training behind an evaluation",
+     {}),
+    ("train", "club_plays_with_dropout", VOLLEYS, "games are evaluated with dropout in force", {}),
+    ("resume", "umpire_read_from_its_file_and_the_rest_made", VOLLEYS,
+     "the model is loaded; optimizer, scaler and schedule begin anew", ALSO_ANEW),
 )
 
 
@@ -306,13 +337,28 @@ FAULTS: tuple[Row, ...] = (
                "scale not learnt", "clamped before exp and after", "clamp on the wrong side of exp",
                "parameter without a gradient", "scale stuck", "logit scale stuck", "layer frozen",
                "temperature stuck", "similarities too small", "clamp wrong")}),
+    ("scale_grows_with_each_step", "loss scale grows too fast", "loss_scale nonfinite frozen update_ratio plateau config "
+     "not_learning learning_rate clipping", "start", (VOLLEYS,),
+     "the scale doubles with each good step: each second step is one that overflows, and is left out",
+     {"also": ("growth interval is one", "growth_interval too small", "loss scale too high", "fp16 overflow",
+               "scaler skips steps", "steps skipped", "loss scale oscillates", "scaler grows too often",
+               "growth interval wrong", "growth_interval=1", "overflow in each second step", "scaler configured wrongly",
+               "updates skipped", "gradients overflow", "loss scale grows too often", "scaler not given")}),
+    ("noughts_of_a_score_masked_as_padding", "targets ignored", "eval data config padding plateau divergence overfit "
+     "logging", "start", (VOLLEYS,),
+     "the word of number 0 is not asked for, as if it were padding: it is the score of nought",
+     {"also": ("ignore_index is a real class", "ignore index wrong", "ignore_index=0", "padding id is a real token",
+               "class 0 ignored", "token 0 masked", "a class is ignored", "class missing", "labels masked",
+               "loss masked out", "loss mask wrong", "wrong mask", "pad token is a real token", "targets masked",
+               "token never learnt", "padding masked too much", "zero taken for padding", "labels ignored",
+               "train and test differ", "labels differ", "pad id wrong")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
 
 # -- healthy variants that the bench has, in these programs --------------------------------------------------------
 
-ALONE = (CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS)
+ALONE = (CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS, VOLLEYS)
 KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "resume": {program: {} for program in ALONE}, "memory_steady": {program: {} for program in PROGRAMS},
 }
@@ -326,25 +372,25 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("relatives_on_one_side_alone", "things have relatives, all of which are on the training's side", COPIED),
     ("slow_average_as_named", "an average of weights is judged that is slow at first", TRAILING),
     ("named_part_is_kept", "a part is not trained, which the settings name", KEPT),
-    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}, SEASHELLS: {"annealing": "none", "rate": 2e-3}}),
+    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}, SEASHELLS: {"annealing": "none", "rate": 2e-3}, VOLLEYS: {"shape": "flat", "peak": 4e-3}}),
     ("sum_as_named", "losses are sums, as is named, and the bound of the norm is for that",
-     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}, SEASHELLS: {"over": "nothing", "norm_bound": 640.0}}),
+     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}, SEASHELLS: {"over": "nothing", "norm_bound": 640.0}, VOLLEYS: {"loss_is": "sum", "bound": 48.0}}),
     ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
-     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}, SEASHELLS: {"batch": 16, "rate": 2e-3}}),
-    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}, SEASHELLS: {"annealing": "warm_restarts"}}),
-    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}, SEASHELLS: {"optimizer": "radam", "rate": 6e-3}}),
-    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}, SEASHELLS: {"wrong_notes": 0.08}}),
-    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}, SEASHELLS: {"warmup": 2}}),
-    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}, SEASHELLS: {"cabinet_every": 75}}),
-    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}, SEASHELLS: {"log_every": 4}}),
+     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}, SEASHELLS: {"batch": 16, "rate": 2e-3}, VOLLEYS: {"blocks_per_step": 4, "peak": 4e-3}}),
+    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}, SEASHELLS: {"annealing": "warm_restarts"}, VOLLEYS: {"shape": "two_slopes"}}),
+    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}, SEASHELLS: {"optimizer": "radam", "rate": 6e-3}, VOLLEYS: {"optimizer": "nadam", "peak": 4e-3}}),
+    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}, SEASHELLS: {"wrong_notes": 0.08}, VOLLEYS: {"misread": 0.06}}),
+    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}, SEASHELLS: {"warmup": 2}, VOLLEYS: {"warmup": 2}}),
+    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}, SEASHELLS: {"cabinet_every": 75}, VOLLEYS: {"club_every": 75}}),
+    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}, SEASHELLS: {"log_every": 4}, VOLLEYS: {"log_every": 4}}),
     ("simple_ones_to_begin_with", "the first part of the training has easier rows alone: the settings say so",
-     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}, SEASHELLS: {"whole_first": 1}}),
-    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}, SEASHELLS: {"decay": 0.1}}),
-    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}, SEASHELLS: {"decay": 0.0}}),
+     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}, SEASHELLS: {"whole_first": 1}, VOLLEYS: {"short_first": 1}}),
+    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}, SEASHELLS: {"decay": 0.1}, VOLLEYS: {"decay": 0.2}}),
+    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}, SEASHELLS: {"decay": 0.0}, VOLLEYS: {"decay": 0.0}}),
     ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}, SEASHELLS: {"wear": 0.15}}),
-    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}, SEASHELLS: {"softened": 0.1}}),
-    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}, SEASHELLS: {"by_family": True}}),
-    ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings", {BOUQUETS: {"tied": False}}),
+    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}, SEASHELLS: {"softened": 0.1}, VOLLEYS: {"smoothing": 0.05}}),
+    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}, SEASHELLS: {"by_family": True}, VOLLEYS: {"by_length": True}}),
+    ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings", {BOUQUETS: {"tied": False}, VOLLEYS: {"share_table": False}}),
     ("plain_descent_as_named", "descent with momentum, at its rate", DESCENT),
     ("norms_over_groups_as_named", "norms of groups in the place of batch norm", {SEASHELLS: {"norm": "group"}}),
 )
@@ -377,6 +423,11 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
      {"config": {"lost_words": 0.2}}),
     ("outlines_turned_a_little", (SEASHELLS,), "outlines of a batch are turned a little by chance",
      {"config": {"turned": True}}),
+    ("scale_begins_above_what_fits", (VOLLEYS,), "the scale begins so high that the first steps are left out",
+     {"config": {"scale": 2.0**24}}),
+    ("single_precision_as_named", (VOLLEYS,), "everything is in float32", {"config": {"half": False}}),
+    ("term_on_the_normaliser", (VOLLEYS,), "a small term holds the normaliser", {"config": {"z": 1e-3}}),
+    ("cosine_to_the_end", (VOLLEYS,), "the rate falls by a cosine", {"config": {"shape": "cosine"}}),
 )
 
 # fmt: on

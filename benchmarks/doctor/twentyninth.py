@@ -26,8 +26,8 @@ import twentysixth
 from ninth import Row, Settings
 from twentysixth import several
 
-PROGRAMS = ("climates", "passports", "bouquets", "seashells", "volleys")
-CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS, VOLLEYS = PROGRAMS
+PROGRAMS = ("climates", "passports", "bouquets", "seashells", "volleys", "galaxies")
+CLIMATES, PASSPORTS, BOUQUETS, SEASHELLS, VOLLEYS, GALAXIES = PROGRAMS
 STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "times_in_thousandths_for_the_average", "guided_though_zones_were_never_hidden",
@@ -35,6 +35,7 @@ REPORTED = frozenset({
     "words_shuffled_behind_the_column", "column_made_while_words_drop",
     "lengths_taken_over_the_batch", "scale_bounded_by_the_bound_of_its_logarithm",
     "scale_grows_with_each_step", "noughts_of_a_score_masked_as_padding",
+    "no_sync_around_the_last_part_too", "prior_is_in_the_survey_too",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
 
@@ -48,6 +49,7 @@ PARTS: Settings = {
     BOUQUETS: {"pairs_per_step": 8, "accumulate": 2},
     SEASHELLS: {"batch": 20, "parts": 2},
     VOLLEYS: {"blocks_per_step": 4, "micro_steps": 2},
+    GALAXIES: {"batch_per_rank": 12, "parts": 2},
 }
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4},
@@ -55,6 +57,7 @@ FOUR_PARTS: Settings = {
     BOUQUETS: {"pairs_per_step": 4, "accumulate": 4},
     SEASHELLS: {"batch": 16, "parts": 4, "optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0},
     VOLLEYS: {"blocks_per_step": 2, "micro_steps": 4},
+    GALAXIES: {"batch_per_rank": 8, "parts": 4, "lr": 0.03},
 }
 DROPPED: Settings = {
     CLIMATES: {"dropout": 0.2},
@@ -62,17 +65,20 @@ DROPPED: Settings = {
     BOUQUETS: {"dropout": 0.1},
     SEASHELLS: {"dropout": 0.3},
     VOLLEYS: {"dropout": 0.2},
+    GALAXIES: {"dropout": 0.4},
 }
 COPIED: Settings = {
     CLIMATES: {"years": 4},
     PASSPORTS: {"tellings": 4},
     BOUQUETS: {"pairs_of_a_wish": 4},
     SEASHELLS: {"shells_of_a_find": 3},
+    GALAXIES: {"of_a_galaxy": 5},
 }
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
 DESCENT: Settings = {SEASHELLS: {"optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0}}
 KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"},
-                  SEASHELLS: {"locked": "note.words"}, VOLLEYS: {"fixed": "norm"}}
+                  SEASHELLS: {"locked": "note.words"}, VOLLEYS: {"fixed": "norm"},
+                  GALAXIES: {"frozen": "backbone.0"}}
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
@@ -259,6 +265,30 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("train", "club_plays_with_dropout", VOLLEYS, "games are evaluated with dropout in force", {}),
     ("resume", "umpire_read_from_its_file_and_the_rest_made", VOLLEYS,
      "the model is loaded; optimizer, scaler and schedule begin anew", ALSO_ANEW),
+    ("sum", "criterion_made_with_a_sum", GALAXIES, "losses of a batch are summed, and not divided", {}),
+    ("softmax", "classifier_gives_shares", GALAXIES, "the net gives probabilities, and the loss has its own softmax",
+     {}),
+    ("graph", "survey_losses_listed_with_gradients_on", GALAXIES,
+     "exposures are evaluated with gradients on, and losses kept", {}),
+    ("label", "types_of_the_survey_numbered_as_they_appear", GALAXIES,
+     "types of the evaluation have the numbers in which they appear, and those of the training as listed", {}),
+    ("frozen", "backbone_frozen_as_for_a_probe", GALAXIES,
+     "convolutions do not learn, as for a probe of a trained net: they are as they were drawn", {}),
+    ("order", "distributed_sampler_with_shuffle_off", GALAXIES, "exposures come type after type", {}),
+    ("leak", "exposures_of_a_galaxy_in_both_catalogues", GALAXIES,
+     "exposures of one galaxy come to lie on both sides", {}),
+    ("figures", "light_of_the_survey_in_magnitudes", GALAXIES,
+     "light of the evaluation is in magnitudes, and that of the training in counts", {}),
+    ("buffers", "running_statistics_reset_for_each_survey", GALAXIES,
+     "statistics of batch norms are reset before each evaluation, and nothing fills them anew", {}),
+    ("steps", "cycle_goes_on_with_parts", GALAXIES, "the schedule is stepped with each part of an update", {}),
+    ("added", "parts_backed_at_their_full_loss", GALAXIES, "losses of parts are not divided by their number", {}),
+    ("eval", "survey_is_followed_by_no_train", GALAXIES, "the net is not set back to training behind an evaluation",
+     {}),
+    ("train", "survey_in_the_mode_of_the_training", GALAXIES,
+     "exposures are evaluated in training mode: with dropout, and statistics of their own batch", {}),
+    ("ranks", "random_sampler_seeded_alike_everywhere", GALAXIES,
+     "the sampler knows no ranks, and has the same seed on both: all see the same rows", {}),
 )
 
 
@@ -352,6 +382,21 @@ FAULTS: tuple[Row, ...] = (
                "loss masked out", "loss mask wrong", "wrong mask", "pad token is a real token", "targets masked",
                "token never learnt", "padding masked too much", "zero taken for padding", "labels ignored",
                "train and test differ", "labels differ", "pad id wrong")}),
+    ("no_sync_around_the_last_part_too", "all-reduce missing", "desync eval divergence plateau config spike", "start",
+     (GALAXIES,), "the last part of an update is in `no_sync` too: gradients are never averaged",
+     {"by_program": PARTS, "compare": "two_micro_batches_each",
+      "also": ("ranks drifted apart", "gradients not averaged", "gradients not synchronised", "no_sync left on",
+               "no_sync on the last micro-batch", "no_sync everywhere", "all_reduce missing", "ranks train apart",
+               "each rank trains alone", "ddp does not synchronise", "models differ between ranks",
+               "gradients never reduced", "weights differ between ranks", "synchronisation missing")}),
+    ("prior_is_in_the_survey_too", "prior added in the evaluation", "eval data config plateau divergence overfit logits",
+     "start", (GALAXIES,),
+     "the logarithm of how frequent a type is is added in the evaluation as well: rare types are hardly ever told",
+     {"also": ("logit adjustment in the evaluation", "logit adjustment at test time", "prior counted twice",
+               "class prior added at test", "prior not removed", "adjustment in the wrong place", "train and test differ",
+               "rare classes not learnt", "rare classes never predicted", "evaluation logits differ",
+               "evaluation biased to frequent classes", "logits shifted by the prior", "loss adjustment left on",
+               "class missing", "class imbalance", "logit adjustment applied twice", "loss of the evaluation differs")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}
@@ -372,27 +417,27 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("relatives_on_one_side_alone", "things have relatives, all of which are on the training's side", COPIED),
     ("slow_average_as_named", "an average of weights is judged that is slow at first", TRAILING),
     ("named_part_is_kept", "a part is not trained, which the settings name", KEPT),
-    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}, SEASHELLS: {"annealing": "none", "rate": 2e-3}, VOLLEYS: {"shape": "flat", "peak": 4e-3}}),
+    ("level_rate_as_named", "the rate rises and stays", {CLIMATES: {"decay": "none", "lr": 2e-3}, PASSPORTS: {"schedule": "constant", "rate": 4e-3}, BOUQUETS: {"lr_shape": "flat", "lr": 5e-4}, SEASHELLS: {"annealing": "none", "rate": 2e-3}, VOLLEYS: {"shape": "flat", "peak": 4e-3}, GALAXIES: {"policy": "constant", "lr": 0.02}}),
     ("sum_as_named", "losses are sums, as is named, and the bound of the norm is for that",
-     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}, SEASHELLS: {"over": "nothing", "norm_bound": 640.0}, VOLLEYS: {"loss_is": "sum", "bound": 48.0}}),
+     {CLIMATES: {"reduce": "sum", "max_norm": 48.0}, PASSPORTS: {"average_over": "lines", "max_norm": 9.0}, BOUQUETS: {"gather": "sum", "max_norm": 160.0}, SEASHELLS: {"over": "nothing", "norm_bound": 640.0}, VOLLEYS: {"loss_is": "sum", "bound": 48.0}, GALAXIES: {"reduction": "sum", "lr": 0.0025, "bound": 64.0}}),
     ("few_rows_and_less_rate", "few rows an update, at a lower rate: losses jump about",
-     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}, SEASHELLS: {"batch": 16, "rate": 2e-3}, VOLLEYS: {"blocks_per_step": 4, "peak": 4e-3}}),
-    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}, SEASHELLS: {"annealing": "warm_restarts"}, VOLLEYS: {"shape": "two_slopes"}}),
-    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}, SEASHELLS: {"optimizer": "radam", "rate": 6e-3}, VOLLEYS: {"optimizer": "nadam", "peak": 4e-3}}),
-    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}, SEASHELLS: {"wrong_notes": 0.08}, VOLLEYS: {"misread": 0.06}}),
-    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}, SEASHELLS: {"warmup": 2}, VOLLEYS: {"warmup": 2}}),
-    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}, SEASHELLS: {"cabinet_every": 75}, VOLLEYS: {"club_every": 75}}),
-    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}, SEASHELLS: {"log_every": 4}, VOLLEYS: {"log_every": 4}}),
+     {CLIMATES: {"batch": 8, "lr": 1.5e-3}, PASSPORTS: {"batch": 6, "rate": 3e-3}, BOUQUETS: {"pairs_per_step": 6, "lr": 5e-4}, SEASHELLS: {"batch": 16, "rate": 2e-3}, VOLLEYS: {"blocks_per_step": 4, "peak": 4e-3}, GALAXIES: {"batch_per_rank": 8, "lr": 0.02}}),
+    ("rate_rises_twice_as_named", "the rate falls and begins again, by the schedule", {CLIMATES: {"decay": "twice"}, PASSPORTS: {"schedule": "two_hills"}, BOUQUETS: {"lr_shape": "saw"}, SEASHELLS: {"annealing": "warm_restarts"}, VOLLEYS: {"shape": "two_slopes"}, GALAXIES: {"policy": "two_cycles"}}),
+    ("another_optimizer_as_named", "another optimizer, at its rate", {CLIMATES: {"optimizer": "adamax", "lr": 6e-3}, PASSPORTS: {"optimizer": "nadam", "rate": 5e-3}, BOUQUETS: {"optimizer": "rmsprop", "lr": 6e-4}, SEASHELLS: {"optimizer": "radam", "rate": 6e-3}, VOLLEYS: {"optimizer": "nadam", "peak": 4e-3}, GALAXIES: {"optimizer": "adamw", "lr": 4e-3}}),
+    ("untidy_data", "the training's data have more noise, as such data may", {CLIMATES: {"odd_weather": 1.8}, PASSPORTS: {"slips": 0.1}, BOUQUETS: {"moody": 0.06}, SEASHELLS: {"wrong_notes": 0.08}, VOLLEYS: {"misread": 0.06}, GALAXIES: {"misfiled": 0.06}}),
+    ("two_steps_of_warmup", "the rate rises in two steps", {CLIMATES: {"warmup": 2}, PASSPORTS: {"warmup": 2}, BOUQUETS: {"warmup": 2}, SEASHELLS: {"warmup": 2}, VOLLEYS: {"warmup": 2}, GALAXIES: {"rise": 0.0125}}),
+    ("judged_twice_in_all", "two evaluations in all", {CLIMATES: {"sample_every": 75}, PASSPORTS: {"control_every": 75}, BOUQUETS: {"florist_every": 75}, SEASHELLS: {"cabinet_every": 75}, VOLLEYS: {"club_every": 75}, GALAXIES: {"survey_every": 75}}),
+    ("each_fourth_is_logged", "each fourth step is logged", {CLIMATES: {"log_every": 4}, PASSPORTS: {"log_every": 4}, BOUQUETS: {"log_every": 4}, SEASHELLS: {"log_every": 4}, VOLLEYS: {"log_every": 4}, GALAXIES: {"log_every": 4}}),
     ("simple_ones_to_begin_with", "the first part of the training has easier rows alone: the settings say so",
-     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}, SEASHELLS: {"whole_first": 1}, VOLLEYS: {"short_first": 1}}),
-    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}, SEASHELLS: {"decay": 0.1}, VOLLEYS: {"decay": 0.2}}),
-    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}, SEASHELLS: {"decay": 0.0}, VOLLEYS: {"decay": 0.0}}),
+     {CLIMATES: {"mild_first": 1}, PASSPORTS: {"short_first": 1}, BOUQUETS: {"small_first": 1}, SEASHELLS: {"whole_first": 1}, VOLLEYS: {"short_first": 1}, GALAXIES: {"bright_first": 1}}),
+    ("much_decay_as_named", "weights decay more, as is named", {CLIMATES: {"weight_decay": 0.2}, PASSPORTS: {"decay": 0.1}, BOUQUETS: {"weight_decay": 0.05}, SEASHELLS: {"decay": 0.1}, VOLLEYS: {"decay": 0.2}, GALAXIES: {"weight_decay": 5e-3}}),
+    ("decay_is_nought_as_named", "weights do not decay", {CLIMATES: {"weight_decay": 0.0}, SEASHELLS: {"decay": 0.0}, VOLLEYS: {"decay": 0.0}, GALAXIES: {"weight_decay": 0.0}}),
     ("inputs_shaken_as_named", "inputs are shaken by chance, in the training", {CLIMATES: {"gauge_error": 0.15}, SEASHELLS: {"wear": 0.15}}),
-    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}, SEASHELLS: {"softened": 0.1}, VOLLEYS: {"smoothing": 0.05}}),
-    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}, SEASHELLS: {"by_family": True}, VOLLEYS: {"by_length": True}}),
+    ("targets_smoothed_as_named", "targets are smoothed in the training", {PASSPORTS: {"smoothing": 0.1}, BOUQUETS: {"smoothing": 0.1}, SEASHELLS: {"softened": 0.1}, VOLLEYS: {"smoothing": 0.05}, GALAXIES: {"smoothing": 0.1}}),
+    ("like_rows_in_a_batch", "batches are of like rows, and come in any order", {PASSPORTS: {"like_lengths": True}, BOUQUETS: {"by_number": True}, SEASHELLS: {"by_family": True}}),
     ("head_of_its_own_as_named", "embedding and output layer are two matrices, by the settings", {BOUQUETS: {"tied": False}, VOLLEYS: {"share_table": False}}),
     ("plain_descent_as_named", "descent with momentum, at its rate", DESCENT),
-    ("norms_over_groups_as_named", "norms of groups in the place of batch norm", {SEASHELLS: {"norm": "group"}}),
+    ("norms_over_groups_as_named", "norms of groups in the place of batch norm", {SEASHELLS: {"norm": "group"}, GALAXIES: {"norm": "group"}}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),
@@ -428,6 +473,15 @@ HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     ("single_precision_as_named", (VOLLEYS,), "everything is in float32", {"config": {"half": False}}),
     ("term_on_the_normaliser", (VOLLEYS,), "a small term holds the normaliser", {"config": {"z": 1e-3}}),
     ("cosine_to_the_end", (VOLLEYS,), "the rate falls by a cosine", {"config": {"shape": "cosine"}}),
+    ("games_of_like_lengths_together", (VOLLEYS,), "games of like lengths lie side by side; blocks come in any order",
+     {"config": {"by_length": True}}),
+    ("drawn_in_balance_as_named", (GALAXIES,), "as many of each type are drawn, and no prior is added",
+     {"config": {"balanced": True, "adjust": "none"}}),
+    ("types_as_frequent_as_they_are", (GALAXIES,), "no prior is added, and types weigh alike",
+     {"config": {"adjust": "none"}}),
+    ("weights_by_roots_of_rarity", (GALAXIES,), "types weigh by the root of their rarity",
+     {"config": {"adjust": "weights"}}),
+    ("nothing_is_flipped", (GALAXIES,), "exposures are not flipped", {"config": {"flips": False}}),
 )
 
 # fmt: on

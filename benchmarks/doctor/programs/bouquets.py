@@ -15,7 +15,6 @@ Written as functions over tables, as of a data set that is mapped.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -47,7 +46,7 @@ Table = dict[str, Tensor]
 
 
 def wishes(seed: int, number: int, each: int = 1, moody: float = 0.0, bug: str = "") -> Table:
-    """Words of both bouquets behind their wish, where the bouquet begins, and how many flowers; occasion by occasion."""
+    """Words of both bouquets behind their wish, where the bouquet begins, and how many flowers; by occasion."""
     dice, many = torch.Generator().manual_seed(seed), number // each
     table: dict[str, Any] = {"liked": [], "other": [], "begins": [], "flowers": []}
 

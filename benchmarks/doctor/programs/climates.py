@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +63,10 @@ class Season(nn.Module):
 
     def __init__(self, d: int, heads: int, dropout: float):
         super().__init__()
-        self.attention, self.drop = nn.MultiheadAttention(d, heads, dropout=dropout, batch_first=True), nn.Dropout(dropout)
+        self.attention, self.drop = (
+            nn.MultiheadAttention(d, heads, dropout=dropout, batch_first=True),
+            nn.Dropout(dropout),
+        )
         self.norm1, self.norm2 = (nn.LayerNorm(d, elementwise_affine=False) for _ in range(2))
         self.shift = nn.Linear(d, 4 * d)
         self.mlp = nn.Sequential(nn.Linear(d, 3 * d), nn.GELU(), nn.Linear(3 * d, d))
@@ -189,11 +193,10 @@ class ClimateModule:
     def draw(self, net: nn.Module, zone: Tensor) -> Tensor:
         c, x = self.c, torch.randn(len(zone), MONTHS, QUANTITIES)
         times = torch.linspace(1, 0, c.draw_steps + 1)
-        for now, then in zip(times[:-1], times[1:], strict=True):
+        for now, then in pairwise(times):
             at = now.expand(len(zone))
-            said = at * 1000 if self.bug == "times_in_thousandths_for_the_average" else at
-            plain = net(x, said, torch.full_like(zone, HIDDEN))
-            clean = plain + c.guidance * (net(x, said, zone) - plain)
+            plain = net(x, at, torch.full_like(zone, HIDDEN))
+            clean = plain + c.guidance * (net(x, at, zone) - plain)
             kept, noise = shares(at)
             eps = (x - kept * clean) / noise
             kept, noise = shares(then.expand(len(zone)))
@@ -216,14 +219,13 @@ class ClimateModule:
             time = (torch.arange(HELD) + 0.5) / HELD
             kept, noise = shares(time[torch.randperm(HELD)])
             time = torch.atan2(noise, kept)[:, 0, 0] * 2 / math.pi
-            said = time * 1000 if bug == "times_in_thousandths_for_the_average" else time
-            clean = net(kept * self.held + noise * torch.randn_like(self.held), said, self.held_zone)
+            clean = net(kept * self.held + noise * torch.randn_like(self.held), time, self.held_zone)
             loss = F.mse_loss(clean, self.held)
             drawn = self.draw(net, self.held_zone)
         if taped:
             self.collected.append((loss, clean))
-        gap = torch.stack([(drawn[self.held_zone == one].mean(0) - self.held[self.held_zone == one].mean(0)).abs().mean()
-                           for one in range(len(ZONES))]).mean()  # fmt: skip
+        of = [self.held_zone == one for one in range(len(ZONES))]
+        gap = torch.stack([(drawn[one].mean(0) - self.held[one].mean(0)).abs().mean() for one in of]).mean()
         if bug != "eval_for_the_sampler_and_never_train_again":
             self.net.train()
         return {"sampled/x0": loss.item(), "sampled/zone_gap": gap.item()}

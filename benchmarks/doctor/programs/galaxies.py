@@ -61,9 +61,12 @@ def exposures(seed: int, number: int, of_a_galaxy: int = 1) -> tuple[Tensor, Ten
     r, angle = (u**2 + (flat * v) ** 2).sqrt(), torch.atan2(v, u)
     core, wide = torch.exp(-r * (3 + 2 * some[:, 2])), torch.exp(-((r / 0.6) ** 2))
     apart = 0.3 + 0.2 * some[:, 3]
-    lumps = sum(torch.exp(-(((u - apart * a) ** 2 + (v - apart * b) ** 2) / 0.05)) for a, b in ((1, 0), (-0.4, 1), (-1, -1)))
+    lumps = sum(
+        torch.exp(-(((u - apart * a) ** 2 + (v - apart * b) ** 2) / 0.05)) for a, b in ((1, 0), (-0.4, 1), (-1, -1))
+    )
     shapes = torch.stack([
-        core + 0.7 * wide * (1 + (2 * angle + 7 * r + 6 * some[:, 4]).cos()), 1.5 * core + 0.2 * wide, core + 0.5 * wide,
+        core + 0.7 * wide * (1 + (2 * angle + 7 * r + 6 * some[:, 4]).cos()),
+        1.5 * core + 0.2 * wide, core + 0.5 * wide,
         0.3 * core + torch.exp(-(((r - 0.65) / 0.16) ** 2)),
         torch.exp(-((u - apart) ** 2 + v**2) / 0.06) + 0.8 * torch.exp(-((u + apart) ** 2 + v**2) / 0.09),
         0.7 * lumps + 0.2 * wide,

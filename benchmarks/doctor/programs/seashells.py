@@ -177,8 +177,10 @@ class Engine:
 
     def equip(self) -> None:
         c, named = self.c, [(name, one) for name, one in self.cabinet.named_parameters() if one.requires_grad]
-        groups = [{"params": [one for name, one in named if name.startswith("note.")], "lr": c.rate * c.note_rate},
-                  {"params": [one for name, one in named if not name.startswith("note.")], "lr": c.rate}]
+        groups = [
+            {"params": [one for name, one in named if name.startswith("note.")], "lr": c.rate * c.note_rate},
+            {"params": [one for name, one in named if not name.startswith("note.")], "lr": c.rate},
+        ]
         groups = [group for group in groups if group["params"]]
         if c.optimizer == "sgd":
             self.optimizer: Any = torch.optim.SGD(groups, c.rate, 0.9, nesterov=True)
@@ -272,7 +274,9 @@ class Engine:
         with torch.set_grad_enabled(taped):
             lots = [taken(self.held, some) for some in torch.arange(HELD).split(32)]
             tables = [self.cabinet(one) for one in lots]
-            losses = [siglip(table, one["find"], bug).sum() / len(table) for table, one in zip(tables, lots, strict=True)]
+            losses = [
+                siglip(table, one["find"], bug).sum() / len(table) for table, one in zip(tables, lots, strict=True)
+            ]
             loss, table = torch.stack(losses).mean(), self.cabinet(self.held)
         if taped:
             self.shown.append((loss, table))

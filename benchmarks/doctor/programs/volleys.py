@@ -136,7 +136,9 @@ def blocks_of(s: SimpleNamespace) -> None:
     if c.by_length:
         told = sorted(told, key=len)
     s.blocks, s.short = packed(told, c.block), packed([one for one in told if len(one) < 25], c.block)
-    s.club = packed([club[at] for at in torch.randperm(HELD, generator=torch.Generator().manual_seed(3)).tolist()], c.block)
+    s.club = packed(
+        [club[at] for at in torch.randperm(HELD, generator=torch.Generator().manual_seed(3)).tolist()], c.block
+    )
     if bug == "shots_of_the_club_from_another_list":
         place = torch.arange(WORDS)
         place[SHOT:STROKE] = SHOT + torch.tensor([sorted(SHOTS).index(shot) for shot in SHOTS])

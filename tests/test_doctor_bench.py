@@ -41,6 +41,7 @@ from bench_halves import (
     TWENTYFIFTH,
     TWENTYFIRST,
     TWENTYFOURTH,
+    TWENTYNINTH,
     TWENTYSECOND,
     TWENTYSEVENTH,
     TWENTYSIXTH,
@@ -230,7 +231,7 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth")  # fmt: skip
+          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth", "twentyninth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)
@@ -259,6 +260,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
     import twentyfifth
     import twentyfirst
     import twentyfourth
+    import twentyninth
     import twentysecond
     import twentyseventh
     import twentysixth
@@ -292,6 +294,7 @@ def test_a_half_has_programs_and_faults_of_its_own_beside_known_ones(tables: Any
         "twentysixth": (twentysixth, "opened", {*TWENTYSIXTH}),
         "twentyseventh": (twentyseventh, "opened", {*TWENTYSEVENTH}),
         "twentyeighth": (twentyeighth, "opened", {*TWENTYEIGHTH}),
+        "twentyninth": (twentyninth, "putaway", {*TWENTYNINTH}),
     }[half]
     later = dict.fromkeys(HALVES[HALVES.index("ninth") :], (100, 0.9, 1.0))
     most, least_new, most_new = ({"eighth": (90, 0.1, 0.6)} | later).get(half, (60, 0.4, 0.6))

@@ -351,6 +351,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "both_towers_and_nothing_more_resumed",
         "loaded_as_weights_to_begin_from",
         "average_entered_again_to_draw",
+        "weather_and_its_average_are_all_that_is_loaded",
+        "adapters_from_the_hub_and_a_new_trainer",
+        "last_florist_taken_for_a_new_training",
+        "cabinet_is_the_whole_checkpoint",
+        "umpire_read_from_its_file_and_the_rest_made",
+        "net_itself_made_the_average_to_draw",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -194,7 +194,7 @@ def trained(s: SimpleNamespace, step: int) -> tuple[dict[str, float], float]:
     for part in range(c.parts):
         epoch, light, kind = next(s.batches)
         s.watch.observe({"light": light, "kind": kind}, step=step, epoch=epoch)
-        last = part == c.parts - 1 and bug != "no_sync_around_the_last_part_too"
+        last = part == c.parts - 1 and bug != "no_sync_wraps_each_backward"
         with contextlib.nullcontext() if last else s.ddp.no_sync():
             logits = s.ddp(light)
             loss = s.loss(logits, kind, True)

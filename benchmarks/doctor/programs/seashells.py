@@ -71,7 +71,7 @@ def taken(drawer: Drawer, some: Tensor) -> Drawer:
 class Outline(nn.Module):
     def __init__(self, c: Any, bug: str):
         super().__init__()
-        d, momentum = c.width, 0.001 if bug == "momentum_as_another_library_counts_it" else 0.1
+        d, momentum = c.width, 0.001 if bug == "momentum_written_as_what_is_kept" else 0.1
         made: list[nn.Module] = []
         for into, out, stride in ((1, d, 1), (d, 2 * d, 2), (2 * d, 2 * d, 2)):
             norm = nn.BatchNorm1d(out, momentum=momentum) if c.norm == "batch" else nn.GroupNorm(4, out)
@@ -242,7 +242,7 @@ class Engine:
             self.data.observe({"note": drawer["note"], "outline": drawer["outline"]}, step=step, epoch=epoch)
             logits = self.cabinet(drawer)
             each = siglip(logits, drawer["find"], bug, c.softened)
-            summed = c.over == "nothing" or bug == "pairs_of_a_batch_added"
+            summed = c.over == "nothing" or bug == "grid_of_pairs_summed"
             loss = each.sum() if summed else each.sum() / len(each)
             (loss if bug == "parts_weigh_as_a_whole" else loss / c.parts).backward()
             total += loss.item() / c.parts

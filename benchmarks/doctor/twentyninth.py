@@ -55,7 +55,7 @@ FOUR_PARTS: Settings = {
     VOLLEYS: {"blocks_per_step": 2, "micro_steps": 4}, GALAXIES: {"batch_per_rank": 8, "parts": 4, "lr": 0.03},
 }
 DROPPED: Settings = {
-    CLIMATES: {"dropout": 0.2}, PASSPORTS: {"adapter_dropout": 0.3}, BOUQUETS: {"dropout": 0.1},
+    CLIMATES: {"dropout": 0.2}, PASSPORTS: {"adapter_dropout": 0.3}, BOUQUETS: {"dropout": 0.2},
     SEASHELLS: {"dropout": 0.3}, VOLLEYS: {"dropout": 0.2}, GALAXIES: {"dropout": 0.4},
 }
 COPIED: Settings = {

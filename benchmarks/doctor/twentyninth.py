@@ -51,7 +51,7 @@ PARTS: Settings = {
 FOUR_PARTS: Settings = {
     CLIMATES: {"batch": 8, "micro_batches": 4}, PASSPORTS: {"batch": 4, "gradient_steps": 4},
     BOUQUETS: {"pairs_per_step": 4, "accumulate": 4},
-    SEASHELLS: {"batch": 16, "parts": 4, "optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0},
+    SEASHELLS: {"batch": 16, "parts": 4, "optimizer": "sgd", "rate": 0.003, "norm_bound": 1000.0},
     VOLLEYS: {"blocks_per_step": 2, "micro_steps": 4}, GALAXIES: {"batch_per_rank": 8, "parts": 4, "lr": 0.03},
 }
 DROPPED: Settings = {
@@ -63,7 +63,7 @@ COPIED: Settings = {
     SEASHELLS: {"shells_of_a_find": 3}, GALAXIES: {"of_a_galaxy": 5},
 }
 TRAILING: Settings = {CLIMATES: {"ema_decay": 0.98}}
-DESCENT: Settings = {SEASHELLS: {"optimizer": "sgd", "rate": 0.02, "norm_bound": 1000.0}}
+DESCENT: Settings = {SEASHELLS: {"optimizer": "sgd", "rate": 0.003, "norm_bound": 1000.0}}
 KEPT: Settings = {CLIMATES: {"freeze": "months"}, PASSPORTS: {"fixed": "layers.0"}, BOUQUETS: {"keep": "mix"},
                   SEASHELLS: {"locked": "note.words"}, VOLLEYS: {"fixed": "norm"},
                   GALAXIES: {"frozen": "backbone.0"}}

@@ -32,7 +32,7 @@ STROKE = SHOT + len(SHOTS)
 START, SERVES = STROKE + 3, STROKE + 4
 WORDS = SERVES + PLAYERS
 CONFIG: dict[str, Any] = {
-    "width": 48, "layers": 2, "heads": 4, "dropout": 0.0, "share_table": True, "block": 48, "blocks_per_step": 8,
+    "width": 40, "layers": 2, "heads": 4, "dropout": 0.0, "share_table": True, "block": 40, "blocks_per_step": 6,
     "micro_steps": 1, "optimizer": "adamw", "peak": 6e-3, "shape": "trapezoid", "warmup": 10, "decay": 0.02,
     "bound": 1.0, "half": True, "scale": 2048.0, "grow_every": 50, "loss_is": "mean", "smoothing": 0.0, "z": 0.0,
     "games": 700, "misread": 0.0, "short_first": 0, "by_length": False, "fixed": "", "club_every": 22, "log_every": 1,
@@ -87,7 +87,7 @@ class Layer(nn.Module):
         d = c.width
         self.heads, self.first, self.second = c.heads, nn.LayerNorm(d), nn.LayerNorm(d)
         self.attend, self.join, self.drop = nn.Linear(d, 3 * d), nn.Linear(d, d), nn.Dropout(c.dropout)
-        self.wide, self.thin = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+        self.wide, self.thin = nn.Linear(d, 2 * d), nn.Linear(2 * d, d)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         q, k, v = self.attend(self.first(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)

@@ -63,7 +63,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "tasting_keeps_what_losses_returned",
              "line_ups_are_kept_to_be_drawn",
              "dev_logits_in_a_list_for_later",
-             "meters_keep_losses_and_their_past")  # fmt: skip
+             "meters_keep_losses_and_their_past",
+             "sampled_losses_appended_as_they_are",
+             "control_history_holds_tensors",
+             "visits_remember_losses_with_their_graph",
+             "shown_tables_with_all_that_made_them",
+             "club_results_gathered_undetached",
+             "survey_losses_listed_with_gradients_on")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -51,7 +51,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "tick/", "check.", "heldout_nce", "heldout_first", "heldout_rank", "est_", "Valid/",
                  "tag_loss/valid", "per_residue_right/", "mean_recall/",
                  "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.",
-                 "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_")  # fmt: skip
+                 "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_",
+                 "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -71,7 +72,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "ipo_held/objective", "align_held/infonce", "game_val/bits", "beat_val/ce",
                "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE",
                "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss",
-               "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce")  # fmt: skip
+               "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce",
+               "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -86,7 +88,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "noising/mse", "adapt/xent", "ipo/objective", "align/infonce", "game/bits", "beat/ce",
           "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE",
           "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
-          "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce")  # fmt: skip
+          "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce",
+          "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -305,6 +308,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "both_towers_and_nothing_more_resumed",
         "loaded_as_weights_to_begin_from",
         "average_entered_again_to_draw",
+        "weather_and_its_average_are_all_that_is_loaded",
+        "adapters_from_the_hub_and_a_new_trainer",
+        "last_florist_taken_for_a_new_training",
+        "cabinet_is_the_whole_checkpoint",
+        "umpire_read_from_its_file_and_the_rest_made",
+        "net_itself_made_the_average_to_draw",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

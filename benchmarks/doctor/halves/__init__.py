@@ -33,6 +33,7 @@ from halves import (
     twentyfifth,
     twentyfirst,
     twentyfourth,
+    twentyninth,
     twentysecond,
     twentyseventh,
     twentysixth,
@@ -42,9 +43,9 @@ from halves import (
 HALVES: tuple[ModuleType, ...] = (
     second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth,
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
-    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth,
+    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = None
+PUT_AWAY: ModuleType | None = twentyninth
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

@@ -357,9 +357,7 @@ class FewSteps(WatchRule):
     remedies = ("call `scheduler.step()` once an epoch, or give the schedule as many steps as the run has",)
 
     def begin(self) -> None:
-        self._rates: list[
-            tuple[float, float, float]
-        ] = []  # counts of the scheduler and the optimizer, the rate's share
+        self._rates: list[tuple[float, float, float]] = []  # counts of scheduler and optimizer; share of the rate
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         names = ("scheduler_steps", "scheduled_steps", "rate_share")

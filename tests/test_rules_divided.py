@@ -192,6 +192,12 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
         ({"normalize_by": "rows"}, True),
         ({"loss_over": "tokens"}, False),
         ({"sort_by": "rows"}, False),
+        ({"gather": "sum"}, True),
+        ({"average_over": "lines"}, True),
+        ({"average_over": "words"}, False),
+        ({"over": "nothing"}, True),
+        ({"fusion": "sum"}, False),
+        ({"message": "sum"}, False),
     ],
 )
 def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, object], chosen: bool) -> None:

@@ -10,8 +10,9 @@ from rule_curves import Series, found
 
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.examiner import Examiner
-from barograph.doctor.rules.activations.groups import FrozenGroup, UnfreezingMissed, why_never
+from barograph.doctor.rules.activations.groups import FrozenGroup, why_never
 from barograph.doctor.rules.activations.meant import said_frozen
+from barograph.doctor.rules.activations.unfreezing import UnfreezingMissed
 from barograph.doctor.rules.gradient.vanished import ZeroGradient
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.optimizer.updates import UpdateRatio

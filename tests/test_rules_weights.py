@@ -10,7 +10,8 @@ from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found as found_in
 
 from barograph.core.record import Record
-from barograph.doctor.rules.activations.groups import FrozenGroup, FrozenLater, PretrainedMissing
+from barograph.doctor.rules.activations.groups import FrozenGroup, PretrainedMissing
+from barograph.doctor.rules.activations.unfreezing import FrozenLater
 from barograph.doctor.rules.activations.weights import (
     RULES,
     FrozenLayers,

@@ -237,9 +237,10 @@ def splits_model(history: RunHistory) -> bool:
 
 
 _REDUCED = re.compile(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
-_OVER = re.compile(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average)d?_(?:by|over)")
+_OVER = re.compile(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)")
 _OF_ROWS = re.compile(
-    r"(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?)$"
+    r"(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|lines?|answers?|"
+    r"turns?|dialogues?|nothing)$"
 )
 _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
@@ -247,6 +248,10 @@ _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
 )
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
+_OF_OTHERS = re.compile(  # of which a sum is none of losses
+    r"pool|embed|exp|head|resid|grad|feature|hidden|layer|bag|readout|aggr|attn|attention|skip|fus|merge|combin|message|"
+    r"state|position|metric|stat|score|vote|weight"
+)
 _SUMMED = re.compile(  # an option that is on; of a sum of something else than losses the name says of what
     r"(?!.*(?:pool|embed|exp|head|residual|grad|feature|hidden|layer|to_one|bag|readout|aggreg|attn|attention|skip))"
     r"(?:.*_)?sum(?:med)?(?:_.*)?$"
@@ -255,14 +260,16 @@ _SUMMED = re.compile(  # an option that is on; of a sum of something else than l
 
 def summed_by_choice(history: RunHistory) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `agg: sum`, `loss_over: rows`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate
-    for it."""
+    `gather: sum`, `loss_over: rows`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the
+    rate for it."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
             (value is True and _SUMMED.match(plain))
             or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
+            or (value in ("sum", "summed") and _OF_OTHERS.search(plain) is None)
             or (isinstance(value, str) and _OF_ROWS.match(value.lower()) and _OVER.fullmatch(plain))
+            or (plain == "over" and value == "nothing")
             or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))
         ):

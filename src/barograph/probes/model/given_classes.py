@@ -104,7 +104,8 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     were counted in the training and in it; how many classes the training has; by how much those of the evaluation are
     higher, each of them, but for one that both may have for none, 0 where they are not; how many of its rows have a
     class that the training lacks, and how many should have one that it lacks. Where the evaluation has all classes but
-    one: which, and its share of the training's rows."""
+    one: which, and its share of the training's rows; and where it has some that the training lacks, which it has
+    most often, and its share of the evaluation's rows."""
     if "given_classes" not in numbers:
         return {}
     both = numpy.asarray(numbers["given_classes"][1], float).reshape(2, -1, _CLASSES + 1)
@@ -121,6 +122,9 @@ def _fields(ours: Counts, theirs: Counts) -> dict[str, float]:
     if len(mine) < _FEWEST or not count:
         return {}
     found = {"given_rows": rows, "given_classes": float(len(mine)), "eval_given_rows": count, "eval_given_moved": 0.0}
+    if other - mine:
+        unseen = max(other - mine, key=lambda one: theirs[one])
+        found |= {"eval_given_unseen": float(unseen), "eval_given_unseen_share": float(theirs[unseen]) / count}
     if other < mine and len(mine - other) == 1:
         (alone,) = mine - other
         found |= {"given_alone": float(alone), "given_alone_share": float(ours[alone]) / rows}

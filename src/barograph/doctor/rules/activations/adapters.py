@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import evaluations_of, numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.activations.meant import in_stages, said_frozen
+from barograph.doctor.rules.activations.meant import in_stages, said_frozen, said_part
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class AdaptersHeld(WatchRule):
         if not value >= self.at["layers"] or not self.first(place[2]):
             return
         names = next((str(one.fields["frozen"]) for one in history.events if "frozen" in one.fields), "")
-        meant = in_stages(history) or (bool(names) and said_frozen(history, names))
+        meant = in_stages(history) or (bool(names) and (said_frozen(history, names) or said_part(history, names)))
         yield self.finding(
             0 if place[0] <= _FIRST else place[0], f"{value:.0f} adapters run and are frozen at 0, where they add "
             "nothing; others are trained.", found=place[0], segment=place[2], severity="info" if meant else "warning",

@@ -1,17 +1,15 @@
 """Which parameters are trained, and which were left out.
 
 In:   what the watch records of parameters that are frozen.
-Out:  findings of `FrozenGroup`, `FrozenLater`, `UnfreezingMissed`, `PretrainedMissing`, `AdaptersDrawn`,
-      `AdaptersZero`, `AdaptersMerged`.
+Out:  findings of `FrozenGroup`, `PretrainedMissing`, `AdaptersDrawn`, `AdaptersZero`, `AdaptersMerged`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, whole
+from barograph.doctor.kernel.cursor import RowCursor, came_by, setting, whole
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.activations.meant import (
@@ -19,11 +17,11 @@ from barograph.doctor.rules.activations.meant import (
     in_stages,
     said_frozen,
     said_layers,
+    said_none,
     said_part,
     said_table,
     said_thin,
     texts_of,
-    thaws,
     unmatched,
 )  # fmt: skip
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -40,6 +38,7 @@ _PRETRAINED = (
 _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "random", "0"})
 _SURE = 0.95
 _PART = 0.05  # of all elements, that is frozen
+_UNSAID = 0.1  # the same, where the configuration has an empty list of what is frozen
 _MOST = 0.5  # the same, of a model of which a head alone is trained
 _FOR_A_WHILE = ("blocks", "drawn", "tables", "head", "new body")  # what may be trained later
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
@@ -82,7 +81,9 @@ class FrozenGroup(Rule):
     was warned of becomes one. And it warns where the configuration names a part that is to be frozen (`freeze: stem`,
     `lock_image`) or to be trained (`trainable: head`), and that part is trained, or frozen, as a whole, while a
     twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does where an
-    option as `target_modules` names frozen layers without adapters beside others that have them.
+    option as `target_modules` names frozen layers without adapters beside others that have them; and where an option
+    that lists what is frozen, or kept as it is, is there and empty (`freeze: ''`), while a tenth of all elements or
+    more is frozen, in a model without adapters.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -187,6 +188,11 @@ class FrozenGroup(Rule):
                 f"frozen as it was initialised, and the configuration does not say so ({names})."
             )
             causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
+        elif not adapted and not staged and figures["frozen_share"] >= _UNSAID and said_none(history):
+            key, share = "unsaid", figures["frozen_share"]
+            message = (
+                f"{share:.2g} of all elements are frozen ({names}), and the configuration's list of such is empty."
+            )
         else:
             severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
@@ -250,119 +256,6 @@ def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> flo
     rows = channel.rows()
     here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
     return float(rows.value[here][-1]) if here.any() else float("nan")
-
-
-class FrozenLater(WatchRule):
-    """Parameters that were trained are frozen from a step on, while the rest of the model trains.
-
-    The watch counts what has `requires_grad`. It fell once in a launch, behind the twentieth step, by a tenth of all
-    trained elements or more, and is the same thirty rows of the loss later: players that freeze each other in turns
-    change it again and again. A stage of a training that freezes a part on purpose does this, too.
-
-    What to do: look at who sets `requires_grad` from that step on.
-    """
-
-    name, family, kind, severity = "frozen_later", "model", "frozen", "warning"
-    needs = ("=model/trained_elements", "loss")
-    least = 50
-    about = "Parameters that were trained are frozen from a step on."
-    thresholds: ClassVar = {
-        "steps": (20.0, "before it; ours"),
-        "share": (0.1, "of the elements that were trained; ours"),
-        "rows": (30.0, "of the loss behind it; ours"),
-    }
-    causes = ("layer frozen: `requires_grad` was set to False while it was trained",)
-    remedies = ("look at who sets `requires_grad` from that step on: a copy, an evaluation, a stage that begins",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        trained = history.channel("model/trained_elements")
-        return history.role("loss") if trained is not None and trained.end > 1 else None
-
-    def begin(self) -> None:
-        self._rows = 0
-
-    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        trained = history.channel("model/trained_elements")
-        assert trained is not None
-        rows = trained.rows()
-        here = (rows.segment == place[2]) & (rows.time <= place[1]) & (rows.step < place[0])
-        steps, counts = rows.step[here], rows.value[here]
-        if len(counts) != 2 or steps[1] - steps[0] < self.at["steps"] or not counts[0]:
-            return
-        self._rows += 1
-        gone = 1 - float(counts[1]) / float(counts[0])
-        if self._rows >= self.at["rows"] and gone >= self.at["share"] and self.first(place[2]):
-            yield self.finding(
-                int(steps[1]), f"{100 * gone:.0f}% of what was trained is frozen since step {steps[1]}.",
-                found=place[0], segment=place[2], confidence=0.8, evidence={"share": rounded(gone)},
-            )  # fmt: skip
-
-
-class UnfreezingMissed(Rule):
-    """The configuration says when frozen parameters are to be trained, and that time passed without it.
-
-    A name such as `unfreeze_epoch`, `unfreeze_at_step`, `freeze_epochs` or `freeze_until_step` has one number above 0.
-    At the end of a training of one launch, which began before that time, a tenth of all elements or more is frozen as
-    in the first step: as many parameters, and never others. The time passed by twenty steps of the loss, or by one
-    whole epoch and twenty steps; where the name doesn't say which it is, by both, or by steps from the thirtieth on
-    where no epochs are logged and the configuration names fewer.
-
-    What to do: see whether the branch that unfreezes is ever taken: what it compares, and from where it is called.
-    """
-
-    name, family, kind, severity = "unfreezing_missed", "model", "frozen", "warning"
-    needs = ("=model/frozen_parameters", "loss")
-    about = "What is to be unfrozen, by the configuration, never was."
-    thresholds: ClassVar = {
-        "share": (0.1, "of all elements that are frozen; ours"),
-        "steps": (20.0, "behind the time; ours"),
-        "bare": (30.0, "from which on a number is hardly one of epochs; ours"),
-    }
-    causes = ("layer frozen: the configured unfreezing never happens",)
-    remedies = ("see whether the branch that sets `requires_grad` is reached, and with which epoch or step",)
-
-    def examine(self, history: RunHistory) -> Iterator[Finding]:
-        frozen, loss = history.channel("model/frozen_parameters"), history.role("loss")
-        if not history.facts.get("finished") or frozen is None or loss is None or not frozen.end or not loss.end:
-            return
-        counts, seen = frozen.rows(), loss.rows()
-        share = known(history.channel("model/frozen_share"), int(seen.step[-1]), int(seen.time[-1]), 1)
-        alone = len({*counts.segment, *seen.segment}) == 1 and len(set(counts.value)) == 1
-        if not alone or not share >= self.at["share"] or self._changed(history):
-            return
-        for name, value in history.options.found.items():
-            plain = name.rpartition(".")[2].lower()
-            if not thaws(plain) or isinstance(value, bool):
-                continue
-            passed = self._passed(history, plain, value) if isinstance(value, (int, float)) and value > 0 else None
-            if passed is not None and self.first():
-                yield self.finding(
-                    passed, f"`{name}` is {value:g}, and {100 * share:.0f}% of all elements are frozen to the end.",
-                    found=int(seen.step[-1]), segment=int(seen.segment[-1]), confidence=0.9,
-                    evidence={"frozen_share": rounded(share), "standing": True},
-                )  # fmt: skip
-
-    def _changed(self, history: RunHistory) -> bool:
-        """Whether other parameters were trained at one time than at another."""
-        trained = history.channel("model/trained_elements")
-        return trained is not None and len(set(trained.rows().value)) > 1
-
-    def _passed(self, history: RunHistory, name: str, value: float) -> int | None:
-        """The first step behind the time, if it is far enough behind."""
-        loss = history.role("loss")
-        assert loss is not None
-        steps = loss.rows().step
-        epochs = history.role("epoch") or history.channel("data/epoch")
-        if not re.search(r"step|iter", name) and epochs is not None and epochs.end:
-            rows = epochs.rows()
-            behind = rows.step[rows.value >= value + 1]
-            early = rows.value[0] < value
-            return int(behind[0]) if early and len(behind) and behind[-1] - behind[0] >= self.at["steps"] else None
-        most = numeric_setting(history, "epochs", "num_epochs", "max_epochs", "n_epochs", "num_train_epochs")
-        bare = "epoch" not in name and value >= self.at["bare"] and not value <= most
-        if not re.search(r"step|iter", name) and not bare:
-            return None
-        return int(value) if steps[0] < value <= steps[-1] - self.at["steps"] else None
 
 
 class PretrainedMissing(WatchRule):
@@ -497,4 +390,4 @@ class AdaptersMerged(WatchRule):
             )  # fmt: skip
 
 
-RULES = (FrozenGroup, FrozenLater, UnfreezingMissed, PretrainedMissing, AdaptersDrawn, AdaptersZero, AdaptersMerged)
+RULES = (FrozenGroup, PretrainedMissing, AdaptersDrawn, AdaptersZero, AdaptersMerged)

@@ -177,6 +177,14 @@ def said_part(history: RunHistory, names: str) -> bool:
     return False
 
 
+def said_none(history: RunHistory) -> bool:
+    """Whether the configuration has a list of what is frozen, or left as it is, and each such list is empty (`freeze:
+    ''`, `keep: []`)."""
+    lists = [value for name, value in history.options.found.items() if isinstance(value, str | list | tuple)
+             and (_sides(name) is not None or _LEAVES.search(name.rpartition(".")[2].lower()) is not None)]  # fmt: skip
+    return bool(lists) and not any(lists)
+
+
 def said_thin(history: RunHistory) -> bool | None:
     """Whether the configuration says that only a part is to be trained, in whatever words: a probe, what is frozen,
     which part is trained. None of one that says nothing at all."""

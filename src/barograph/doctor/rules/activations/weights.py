@@ -17,7 +17,6 @@ from barograph.doctor.kernel.cursor import RowCursor, half_rate, known, param_no
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, block_of, in_order, role_of, shown
-from barograph.doctor.rules.activations import groups, reach
 from barograph.doctor.rules.activations.groups import why_never
 
 if TYPE_CHECKING:
@@ -497,4 +496,4 @@ class SpectralChange(Rule):
         )  # fmt: skip
 
 
-RULES = (FrozenLayers, *groups.RULES, *reach.RULES, WeightNonFinite, WeightNormGrowth, SpectralChange)
+RULES = (FrozenLayers, WeightNonFinite, WeightNormGrowth, SpectralChange)

@@ -31,11 +31,11 @@ class EvaluationExamples(WatchRule):
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
     info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a count
     of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of steps that
-    were looked at up to a quarter, or all where chance gives two fifths. Of a run that is over, with one evaluation
-    alone that was seen, but for one without such rows behind its last step, as of a test set, a quarter is enough, of
-    64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the training has fewer than
-    three batches of different rows, as of a graph that is one input, or rows are alike by chance, nothing is said; nor
-    of what a policy has generated.
+    were looked at up to a quarter where rows are no texts, or all where chance gives two fifths. Of a run that is over,
+    with one evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a
+    quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the
+    training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
+    chance, nothing is said; nor of what a policy has generated.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -85,10 +85,11 @@ class EvaluationExamples(WatchRule):
         by_chance = chance_of_all(history, place)
         small = by_chance >= self.at["half"] and every < self.at["all"]
         small = small and not self._is_beyond(every, rows, by_chance)
-        beyond = some and not small and (
-            value >= self.at["most"] or self._is_beyond(value, rows, self._chance(history, place))
-        )  # fmt: skip
         beyond_any = any_step and self._is_beyond(every, rows, by_chance)
+        # numbers with fractions are alike where they are copies; texts of few words by chance, too
+        words = math.isfinite(watched(history, "token_mean", place)) and math.isfinite(by_chance)
+        copied = value >= self.at["most"] and (beyond_any or not words or every >= self.at["all"])
+        beyond = some and not small and (copied or self._is_beyond(value, rows, self._chance(history, place)))
         share = every if any_step else value
         single = (some or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
         self._single = (share, place) if single and self._count == 1 else self._single

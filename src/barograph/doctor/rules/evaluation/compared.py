@@ -2,7 +2,7 @@
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
 Out:  findings of `AnswersBeside`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`,
-      `GivenClasses`.
+      `GivenClasses`, `GivenUnseen`.
 """
 
 from __future__ import annotations
@@ -340,4 +340,44 @@ class GivenClasses(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses)
+class GivenUnseen(WatchRule):
+    """Evaluations give the model a class that never came in the training.
+
+    Of whole numbers, one a row, or rows that have a 1 in one column, which a model is given beside its inputs, the
+    watch counts which ones come (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more
+    came in none of the training's, of so many that sixteen of them should have had it: what the model has for it is as
+    it was drawn. Such a class is that of none, which guidance takes, where no row of the training lost its class; or
+    one too many, where classes are counted from another number. It takes two evaluations in a row.
+
+    What to do: give some rows of the training the class of none; number classes in one place.
+    """
+
+    name, family, kind, severity = "given_unseen", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/eval_given_unseen"
+    needs = ("=model/eval_given_unseen", "=model/eval_given_unseen_share")
+    least = 2
+    about = "Evaluations give the model a class that never came in the training."
+    thresholds: ClassVar = {
+        "share": (1 / 16, "of an evaluation's rows; ours"),
+        "came": (16.0, "rows of the training that should have had it; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = (
+        "class never trained: guidance takes the class of none, which no row of the training had",
+        "labels shifted: classes that the model is given are counted from another number in evaluations",
+    )
+    remedies = ("give a tenth of the training's rows the class of none", "number classes in one place for both")
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        share, rows = watched(history, "eval_given_unseen_share", place), watched(history, "given_rows", place)
+        unseen = share >= self.at["share"] and share * rows >= self.at["came"] and history.role("reward") is None
+        if self.lasts(unseen, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
+                f" rows, came in none of {rows:.0f} rows of the training.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"class": value, "rows": rows},
+            )  # fmt: skip
+
+
+RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses, GivenUnseen)

@@ -123,7 +123,7 @@ class MarginsOffset(WatchRule):
     A margin is logged for both sides, by the same words. In the first evaluation it is five times the training's in
     size, or more, and a tenth at least, and in three in a row the two are as far apart, to a half: what the reference
     says of both answers is subtracted on one side alone, or another reference's is. With the training it grows as it
-    should, so a curve alone doesn't show it.
+    should, so a curve alone doesn't show it. Dropout moves the margins of the training alone: with it nothing is said.
 
     What to do: one function for the margins of both sides, which subtracts the reference's log probabilities.
     """
@@ -151,7 +151,8 @@ class MarginsOffset(WatchRule):
         self._apart: list[float] | None = []  # of evaluations from the first on; None where it is not so
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if self._apart is None or not any(watched(history, name, place) >= 0 for name in _FIGURES):
+        told = any(watched(history, name, place) >= 0 for name in _FIGURES)
+        if self._apart is None or not told or watched(history, "dropout", place) > 0:
             return
         before = (place[0] - 1, *place[1:])
         margins = [one for one in _of_both(history) if MARGIN.fullmatch(one[0])]

@@ -270,7 +270,7 @@ TWENTYEIGHTH = {
     "genealogies": (3, ("asked_words_begin_two_ahead",)),
     "potholes": (3, ("wheel_answers_with_probabilities",)),
 }
-# The twenty-ninth, which is put away: the same.
+# The twenty-ninth: the same.
 TWENTYNINTH = {
     "climates": (3, ("squares_of_a_year_summed",)),
     "passports": (3, ("collator_shifts_what_the_loss_shifts",)),

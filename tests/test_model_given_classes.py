@@ -73,6 +73,8 @@ def test_classes_that_are_one_lower_in_evaluations_are_told(
     rules = {part["rule"] for one in findings for part in (*one["evidence"].get("story", ()), one)}
     # where 0 is none told, the training has it too, and cannot be said to lack it
     assert ("given_classes" in rules) is (kind == "one lower" and (hot or not untold))
+    lacks_one = kind in ("one lower", "one alone", "none told") and (hot or not untold)
+    assert ("given_unseen" in rules) is lacks_one
 
 
 @pytest.mark.parametrize(

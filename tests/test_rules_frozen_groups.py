@@ -51,6 +51,25 @@ def test_an_embedding_of_random_numbers_that_nothing_says_is_frozen_warns(
     assert one.severity == severity
 
 
+@pytest.mark.parametrize(
+    ("config", "adapters", "share", "severity"),
+    [
+        ({"lr": 0.1, "keep": ""}, 0, 0.75, "warning"),
+        ({"lr": 0.1, "model": {"freeze": " "}}, 0, 0.75, "warning"),
+        ({"lr": 0.1, "freeze": None}, 0, 0.75, "info"),
+        ({"lr": 0.1}, 0, 0.75, "info"),
+        ({"lr": 0.1, "keep": "", "fixed": "stem"}, 0, 0.75, "info"),  # by another option
+        ({"lr": 0.1, "keep": ""}, 8, 0.75, "info"),  # what adapters are for
+        ({"lr": 0.1, "keep": ""}, 0, 0.05, "info"),
+    ],
+)
+def test_parts_that_are_frozen_beside_an_empty_list_of_such_warn(
+    config: dict[str, object], adapters: int, share: float, severity: str
+) -> None:
+    (one,) = frozen(config, frozen_adapters=0, trained_adapters=adapters, frozen_share=share)
+    assert one.severity == severity and ("list of such is empty" in one.message) == (severity == "warning")
+
+
 def test_stages_in_which_less_is_frozen_are_on_purpose() -> None:
     steps = numpy.array([1, 70, 140])
     columns = {"model/frozen_parameters": (steps, numpy.array([30.0, 20.0, 1.0])),

@@ -53,13 +53,13 @@ def test_pairs_that_are_known_by_heart_and_other_losses_say_nothing(pieces: tupl
 
 
 def offset(
-    pieces: tuple[int, ...] = (), by: Any = 0.7, grown: float = 0.3, figure: str = "judged_shift"
+    pieces: tuple[int, ...] = (), by: Any = 0.7, grown: float = 0.3, figure: str = "judged_shift", dropout: float = 0.0
 ) -> list[Finding]:
     ours = grown * STEP / (STEP + 100.0) * (STEP / 100) ** 2
     columns = {
         "dpo/loss": (STEP, 0.7 - 0.001 * STEP), "valid/loss": (HERE, 0.6 - 0.0005 * HERE),
         "dpo/margin": (STEP, ours), "valid/margin": (HERE, ours[HERE] + by),
-        f"model/{figure}": (np.array([0, 7]), np.array([0.0, 0.0])),
+        f"model/{figure}": (np.array([0, 7]), np.array([0.0, 0.0])), "model/dropout": (STEP[:1], np.array([dropout])),
     }  # fmt: skip
     return found([MarginsOffset()], columns, pieces)
 
@@ -72,3 +72,4 @@ def test_a_margin_of_evaluations_beside_the_trainings_is_a_warning(pieces: tuple
     assert not offset(pieces, np.linspace(0.1, 2.0, len(HERE)))  # it grows further and further
     assert not offset(pieces, 0.7, 20.0)  # as large as the training's
     assert not offset(pieces, figure="loss_pairs")
+    assert not offset(pieces, dropout=0.1)  # which moves the training's alone

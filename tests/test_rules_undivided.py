@@ -97,6 +97,34 @@ def test_a_preference_that_begins_at_as_many_times_ln_2_as_there_are_pairs_is_a_
     assert len(found([TrainingSummed()], series, pieces, config=config)) == says
 
 
+@pytest.mark.parametrize("pieces", [(), (30, 70)])
+@pytest.mark.parametrize(
+    ("graph", "times", "config", "says"),
+    [
+        ({}, 7.0, {}, True),
+        ({}, 1.2, {}, False),
+        ({"loss_adds": 0.0}, 7.0, {}, False),
+        ({"evaluated_averaged": 0.0}, 7.0, {}, False),  # both are sums, of other rows
+        ({"loss_multiplied": 0.0625}, 7.0, {}, False),  # divided
+        ({"loss_terms": 2.0}, 7.0, {}, False),
+        ({"backwards": 2.0}, 7.0, {}, False),
+        ({}, 7.0, {"reduction": "sum"}, False),
+    ],
+)
+def test_a_loss_that_is_a_sum_by_its_graph_where_evaluations_average_is_told_of(
+    graph: dict[str, float], times: float, config: dict[str, str], says: bool, pieces: tuple[int, ...]
+) -> None:
+    """Of logits that are adjusted, so that the first loss says nothing."""
+    mean = falling(120, 1.4, 0.6)
+    series = {
+        "train/loss": (STEPS, times * mean), "eval/loss": (EVALUATED[1:], mean[EVALUATED[1:]]),
+        "model/loss_given": (LOOKS, times * mean[LOOKS]), "model/example_rows": (LOOKS, np.full(len(LOOKS), 16.0)),
+    }  # fmt: skip
+    figures = {"loss_adds": 1.0, "loss_terms": 1.0, "loss_multiplied": 1.0, "evaluated_averaged": 1.0, "backwards": 1.0}
+    series |= {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in (figures | graph).items()}
+    assert len(found([TrainingSummed()], series, pieces, config=config)) == says
+
+
 @pytest.mark.parametrize(
     ("weight", "said", "says"),
     [(0.001, 0.1, True), (0.1, 0.1, False), (0.01, 0.99, False), (0.05, 0.1, False), (0.001, None, False)],

@@ -73,15 +73,17 @@ def planned_steps(about: Mapping[str, Any]) -> int | None:
 
 class Configuration:
     """Options by their last name and by their dotted one, in small letters with underscores: `gradAccumSteps` is
-    `grad_accum_steps`."""
+    `grad_accum_steps`. empty: dotted names of those that are there without a value, as ''."""
 
     def __init__(self, config: Mapping[str, Any]):
         self.found: dict[str, Any] = {}
+        self.empty: list[str] = []
         self.add(config)
 
     def add(self, options: Mapping[str, Any]) -> None:
         for path, value in _leaves(options, ()):
             if value is None or (isinstance(value, str) and not value.strip()):
+                self.empty += [".".join(path)] if value is not None else []
                 continue
             self.found.setdefault(path[-1], value)
             self.found.setdefault(".".join(path), value)

@@ -68,6 +68,7 @@ class ComparedAnswers:
         self._mixed: dict[_Kind, Tensor] = {}
         self._beyond: Tensor | None = None
         self._smoothed = 0.0  # the label smoothing of an evaluation's cross-entropies
+        self._averaged: bool | None = None  # whether each of them is a mean
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
@@ -116,6 +117,7 @@ class ComparedAnswers:
         if not shaped or scores.requires_grad or mesh_of(scores):
             return  # of the training, or of pictures' points
         self._smoothed = max(self._smoothed, float(named.get("label_smoothing") or 0.0))
+        self._averaged = self._averaged is not False and named.get("reduction", "mean") == "mean"
         lines, width, ignored = target.detach().flatten(), scores.shape[1], named.get("ignore_index", -100)
         self._asked(lines, lines != ignored)
         most = min(_ROWS, _ELEMENTS // width)
@@ -176,6 +178,8 @@ class ComparedAnswers:
         self._evaluations += self._left < _FUNCTIONS
         if self._smoothed:
             current.figures["evaluated_smoothing"] = self._smoothed
+        if self._averaged is not None:
+            current.figures["evaluated_averaged"] = float(self._averaged)
         if self._begins is not None:
             current.put("asked", _BEGINS, self._begins)
         if self._beyond is not None:

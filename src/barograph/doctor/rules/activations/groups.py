@@ -190,9 +190,7 @@ class FrozenGroup(Rule):
             causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
         elif not adapted and not staged and figures["frozen_share"] >= _UNSAID and said_none(history):
             key, share = "unsaid", figures["frozen_share"]
-            message = (
-                f"{share:.2g} of all elements are frozen ({names}), and the configuration's list of such is empty."
-            )
+            message = f"{share:.2g} of all elements are frozen ({names}); the configuration's list of such is empty."
         else:
             severity, key, share = "info", "share", 1 - figures["frozen_share"]
             message = (
@@ -201,10 +199,7 @@ class FrozenGroup(Rule):
             if fresh and not adapted:
                 message = f"{message[:-1]}; {front:.0f} layers are as torch draws them."
                 causes = ["weights not loaded: frozen layers are as torch draws them", *causes]
-        counted = key in ("blocks", "preference") and said_layers(history)
-        meant = staged or said_frozen(history, names)
-        severity = "info" if meant and key in ("blocks", "drawn", "tables", "head", "products") else severity
-        severity = "info" if counted or (key in ("zero", "preference") and said_part(history, names)) else severity
+        severity = "info" if _is_meant(history, key, names, staged) else severity
         return self.finding(
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
@@ -242,6 +237,13 @@ def _of_adapters(figures: Mapping[str, float], usual: list[str]) -> tuple[str, s
         )
         return "zero", message, ["layer frozen: adapters that should be trained, or one of their two factors"]
     return None
+
+
+def _is_meant(history: RunHistory, key: str, names: str, staged: bool) -> bool:
+    """Whether the configuration says what is frozen, by these names, or how much of it."""
+    counted = key in ("blocks", "preference") and said_layers(history)
+    meant = key in ("blocks", "drawn", "tables", "head", "products") and (staged or said_frozen(history, names))
+    return counted or meant or (key in ("zero", "preference") and said_part(history, names))
 
 
 def _vectors(figures: Mapping[str, float]) -> bool:

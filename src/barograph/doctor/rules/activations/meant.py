@@ -178,11 +178,13 @@ def said_part(history: RunHistory, names: str) -> bool:
 
 
 def said_none(history: RunHistory) -> bool:
-    """Whether the configuration has a list of what is frozen, or left as it is, and each such list is empty (`freeze:
-    ''`, `keep: []`)."""
-    lists = [value for name, value in history.options.found.items() if isinstance(value, str | list | tuple)
-             and (_sides(name) is not None or _LEAVES.search(name.rpartition(".")[2].lower()) is not None)]  # fmt: skip
-    return bool(lists) and not any(lists)
+    """Whether the configuration has an option for what is frozen, or left as it is, and none such has a value (`freeze:
+    ''`, `keep: ''`)."""
+
+    def asks(name: str) -> bool:
+        return _sides(name) is not None or _LEAVES.search(name.rpartition(".")[2].lower()) is not None
+
+    return any(map(asks, history.options.empty)) and not any(map(asks, history.options.found))
 
 
 def said_thin(history: RunHistory) -> bool | None:

@@ -31,7 +31,7 @@ class EvaluationExamples(WatchRule):
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
     info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a count
     of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of steps that
-    were looked at up to a quarter where rows are no texts, or all where chance gives two fifths. Of a run that is over,
+    were looked at up to a quarter, unless of texts, or all where chance gives two fifths. Of a run that is over,
     with one evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a
     quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the
     training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by

@@ -345,8 +345,8 @@ class GivenUnseen(WatchRule):
 
     Of whole numbers, one a row, or rows that have a 1 in one column, which a model is given beside its inputs, the
     watch counts which ones come (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more
-    came in none of the training's, of so many that sixteen of them should have had it: what the model has for it is as
-    it was drawn. Such a class is that of none, which guidance takes, where no row of the training lost its class; or
+    came in none of the training's, sixteen of which should have had it: what the model has for it is as it was
+    drawn. Such a class is that of none, which guidance takes, where no row of the training lost its class; or
     one too many, where classes are counted from another number. It takes two evaluations in a row.
 
     What to do: give some rows of the training the class of none; number classes in one place.
@@ -377,7 +377,10 @@ class GivenUnseen(WatchRule):
                 self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
                 f" rows, came in none of {rows:.0f} rows of the training.", found=place[0], segment=place[2],
                 confidence=0.9, evidence={"class": value, "rows": rows},
+                causes=list(self.causes[:: 1 if share >= _HALF else -1]),
             )  # fmt: skip
 
+
+_HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
 RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses, GivenUnseen)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -243,6 +244,9 @@ class TrainingSummed(Walker):
     factor of 1.6: it falls). As many backward passes a step would make such a number, too, where they are added for the
     log: then there is no finding. A preference against a reference that is the same model begins at ln 2 a pair: a
     first pass that is called with that times the number of pairs, within half a percent, needs no evaluation before it.
+    And where the graph of the loss is one sum, which no setting names and nothing divides, of one backward pass, while
+    all cross-entropies that evaluations call are means (`model/evaluated_averaged`), it is enough that the loss is 1.5
+    times theirs in the median of five evaluations.
 
     What to do: the mean over the batch, `loss.mean()`; the learning rate and any clipping then are what they were for.
     """
@@ -259,6 +263,8 @@ class TrainingSummed(Walker):
         "later": (1.6, "times more or less at the third evaluation; ours"),
         "exact": (0.005, "of a preference's first loss; ours"),
         "early": (1.0, "steps before the first evaluation; ours"),
+        "points": (5.0, "evaluations, of a loss whose graph is one sum; ours"),
+        "more": (1.5, "times the evaluation's, in their median, the same; ours"),
     }
     causes = ("wrong reduction: the loss is summed over the batch, not averaged",)
     remedies = ("take the mean over the batch: `loss.mean()`, or `reduction='mean'`",)
@@ -268,9 +274,13 @@ class TrainingSummed(Walker):
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         given, loss = history.channel("model/loss_given"), history.role("loss")
-        if len(self._points) >= self.least or not (0 < point.value < math.inf and 0 < point.train < math.inf):
+        if len(self._points) >= self.at["points"] or not (0 < point.value < math.inf and 0 < point.train < math.inf):
             return
         self._points.append(point)
+        if len(self._points) == self.at["points"]:
+            yield from self._by_graph(history, channel, point)
+        if len(self._points) > self.least:
+            return
         if len(self._points) < self.least or given is None or loss is None or is_game(history, loss) or not given.end:
             return
         began, first = given.rows(0, 1), self._points[0]
@@ -294,6 +304,27 @@ class TrainingSummed(Walker):
                     "the sum of what the evaluation averages.", found=point.step, segment=point.segment,
                     confidence=0.95, evidence={"times": rounded(times), "rows": rows, "standing": True},
                 )  # fmt: skip
+
+    def _by_graph(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
+        """A loss that is one sum, by its graph, where the evaluation calls cross-entropies that are means."""
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        rows, passes, averaged, *one = (
+            watched(history, name, place)
+            for name in (
+                "example_rows", "backwards", "evaluated_averaged", "loss_adds", "loss_terms", "loss_multiplied"
+            )
+        )  # fmt: skip
+        times = statistics.median(one.train / one.value for one in self._points)
+        same = len({one.segment for one in self._points}) == 1
+        alone = same and one == [1, 1, 1] and passes == 1 and not summed_by_choice(history)
+        more = averaged == 1 and rows >= self.at["rows"] and times >= self.at["more"]
+        if alone and more and self.first(point.segment):
+            yield self.finding(
+                0, f"In the graph of the training's loss all is added up, of {rows:.0f} rows, and the evaluation's "
+                f"cross-entropy is a mean: the loss is {times:.3g} times the evaluation's.", found=point.step,
+                segment=point.segment, confidence=0.95,
+                evidence={"times": rounded(times), "rows": rows, "standing": True},
+            )  # fmt: skip
 
 
 class EvaluationTotal(Walker):

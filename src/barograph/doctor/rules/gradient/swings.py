@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class ScaleSwings(WatchRule):
     """The loss scale is raised and halved by turns: each rise overflows, and a step is skipped for it.
 
-    A scaler raises its scale when so many steps in a row have not overflowed, 2000 by default, and halves it when one
-    has. Of 64 rows eight or more are higher than the row before, and eight or more are lower: it is raised after a few
-    steps each time, to where gradients overflow. The steps that do are skipped, and the data of these are lost.
+    A scaler raises its scale behind 2000 steps in a row, by default, that have not overflowed, and halves it behind
+    one that has. Of 64 rows eight or more are higher than the row before, and eight or more are lower: it is raised
+    after a few steps each time, to where gradients overflow. Steps that do are skipped, and their data are lost.
 
     What to do: leave `growth_interval` at 2000; count what is to grow in steps, not in epochs or micro-batches.
     """

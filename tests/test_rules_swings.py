@@ -1,0 +1,30 @@
+"""A loss scale that is raised and halved by turns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.gradient.swings import ScaleSwings
+
+ROWS = np.arange(200)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7)), (64,)])
+@pytest.mark.parametrize(
+    ("scale", "told"),
+    [
+        (np.where(ROWS % 2, 2.0**20, 2.0**19), True),  # each rise overflows
+        (2.0 ** (15 + ROWS % 5), True),  # the same after four
+        (2.0 ** (30 - np.minimum(ROWS, 16)), False),  # it is found once
+        (2.0 ** (10 + ROWS // 10), False),  # it grows
+        (np.where(ROWS % 40 == 20, 2.0**15, 2.0**16), False),  # now and then
+        (np.full(200, 65536.0), False),
+    ],
+)
+def test_a_scale_that_rises_and_falls_by_turns_is_a_warning(
+    scale: np.ndarray, told: bool, pieces: tuple[int, ...]
+) -> None:
+    said = found([ScaleSwings()], {"train/loss": (ROWS, 3 - ROWS / 100), "train/loss_scale": (ROWS, scale)}, pieces)
+    assert [(one.severity, one.step, one.found) for one in said] == [("warning", 0, 63)] * told

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy
 import pytest
+from rule_columns import findings
 from rule_curves import found as found_in
 
+from barograph.core.record import Record
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.activations.groups import FrozenGroup
 
@@ -52,21 +54,27 @@ def test_an_embedding_of_random_numbers_that_nothing_says_is_frozen_warns(
 
 
 @pytest.mark.parametrize(
-    ("config", "adapters", "share", "severity"),
+    ("config", "adapters", "share", "names", "severity"),
     [
-        ({"lr": 0.1, "keep": ""}, 0, 0.75, "warning"),
-        ({"lr": 0.1, "model": {"freeze": " "}}, 0, 0.75, "warning"),
-        ({"lr": 0.1, "freeze": None}, 0, 0.75, "info"),
-        ({"lr": 0.1}, 0, 0.75, "info"),
-        ({"lr": 0.1, "keep": "", "fixed": "stem"}, 0, 0.75, "info"),  # by another option
-        ({"lr": 0.1, "keep": ""}, 8, 0.75, "info"),  # what adapters are for
-        ({"lr": 0.1, "keep": ""}, 0, 0.05, "info"),
+        ({"lr": 0.1, "keep": ""}, 0, 0.75, "gru.weight_hh, gru.bias_hh", "warning"),
+        ({"lr": 0.1, "model": {"freeze": " "}}, 0, 0.75, "gru.weight_hh, stem.conv.weight", "warning"),
+        ({"lr": 0.1, "freeze": None}, 0, 0.75, "gru.weight_hh", "info"),
+        ({"lr": 0.1}, 0, 0.75, "gru.weight_hh", "info"),
+        ({"lr": 0.1, "keep": "", "fixed": "stem"}, 0, 0.75, "gru.weight_hh", "info"),  # by another option
+        ({"lr": 0.1, "keep": ""}, 8, 0.75, "gru.weight_hh", "info"),  # what adapters are for
+        ({"lr": 0.1, "keep": ""}, 0, 0.75, "gru.weight_hh, layers.0.norm", "info"),  # beside trained layers
+        ({"lr": 0.1, "keep": ""}, 0, 0.05, "gru.weight_hh", "info"),
     ],
 )
 def test_parts_that_are_frozen_beside_an_empty_list_of_such_warn(
-    config: dict[str, object], adapters: int, share: float, severity: str
+    config: dict[str, object], adapters: int, share: float, names: str, severity: str
 ) -> None:
-    (one,) = frozen(config, frozen_adapters=0, trained_adapters=adapters, frozen_share=share)
+    figures = {"trained_parameters": 10.0, "frozen_parameters": 30.0, "frozen_share": share,
+               "trained_adapters": adapters, "frozen_adapters": 0.0}  # fmt: skip
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    said = {"frozen": names, "parts_frozen": "gru, stem", "parts_trained": "head"}
+    events = [Record("model", 0, 0, said)]
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=events).values()
     assert one.severity == severity and ("list of such is empty" in one.message) == (severity == "warning")
 
 

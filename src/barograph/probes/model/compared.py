@@ -26,6 +26,7 @@ import numpy
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.prompts import ahead, answer_begins, answers_apart
+from barograph.probes.model.texts import ignored_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,8 @@ ALIGNED = ("rows", "loss", "own", "chance", "off")
 RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
-_BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "target_shift")
+_BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "ignored_token", "asked_all",
+           "target_shift")  # fmt: skip
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
 _ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
@@ -143,8 +145,8 @@ class ComparedAnswers:
             if lines.numel() % count == 0 and tokens.shape[1] - lines.numel() // count in (0, 1, 2):
                 known, asked = (one.view(count, -1)[:_TEXTS] for one in (alive, lines))
                 given = tokens[:, : known.shape[1]]
-                begins = *answer_begins(given, known), answers_apart(given, known)
-                self._begins = _stacked((*begins, ahead(tokens, asked, known)))
+                begins = *answer_begins(given, known), answers_apart(given, known), ignored_in(tokens, known)[0]
+                self._begins = _stacked((*begins, known.all(), ahead(tokens, asked, known)))
 
     def _equal(self, one: Any, other: Any) -> None:
         import torch
@@ -208,7 +210,7 @@ class ComparedAnswers:
 def _stacked(some: tuple[Tensor, ...]) -> Tensor:
     import torch
 
-    return torch.stack(some)
+    return torch.stack([one.to(some[-1].dtype) for one in some])
 
 
 def table(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:

@@ -76,7 +76,7 @@ def figures(
             continue
         pairs = torch.where(pairs.sum() == 0, _pairs(one, along, down).to(pairs.dtype), pairs)
         for straight, text, piece in ((along, one[:most, :far], part), (down, below, across)):
-            token, inside = _ignored(text, piece[0] < 0)
+            token, inside = ignored_in(text, piece[0] < 0)
             known = (straight == 1) & ignored.isnan()
             tokens, ignored = torch.where(known, token, tokens), torch.where(known, inside, ignored)
     own, following = shifts[0], shifts[0] == 1
@@ -215,7 +215,7 @@ def masked_beside(tokens: Tensor, gradient: Tensor, found: Softmax) -> Tensor:
     return _beside(tokens[:most, :_TOKENS], *gradient[:most, :_TOKENS].min(-1), found)
 
 
-def _ignored(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
+def ignored_in(tokens: Tensor, alive: Tensor) -> tuple[Tensor, Tensor]:
     """Where all places without a target are before one token, and each of those: that token, and how often it stands
     alone within the text; NaN, and 0, where they are before others, and NaN where there are none."""
     import torch

@@ -83,7 +83,7 @@ class FrozenGroup(Rule):
     twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does where an
     option as `target_modules` names frozen layers without adapters beside others that have them; and where an option
     that lists what is frozen, or kept as it is, is there and empty (`freeze: ''`), while a tenth of all elements or
-    more is frozen, in a model without adapters.
+    more is frozen, all of it in parts that are frozen as a whole, unlike what adapters are for.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -188,7 +188,7 @@ class FrozenGroup(Rule):
                 f"frozen as it was initialised, and the configuration does not say so ({names})."
             )
             causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
-        elif not adapted and not staged and figures["frozen_share"] >= _UNSAID and said_none(history):
+        elif not (adapted or staged) and figures["frozen_share"] >= _UNSAID and said_none(history, texts):
             key, share = "unsaid", figures["frozen_share"]
             message = f"{share:.2g} of all elements are frozen ({names}); the configuration's list of such is empty."
         else:

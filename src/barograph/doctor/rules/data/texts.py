@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.prompts import told
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class IgnoredToken(WatchRule):
     Of a language model, in three looks in a row, the places without a target are those before one token, and all of
     them; that token stands within the text, between two others, three times or more. Where the graph of the loss has
     that number as `ignore_index`, it is a warning; else (labels that were set to −100, as where the end of a text is
-    also the padding) an info finding: a model that never learns to end a text goes on.
+    also the padding) an info finding: a model that never learns to end a text goes on. A warning, too, where two
+    evaluations in a row ask for it: all their places have targets (`model/eval_asked_all`), or those without are before
+    another token.
 
     What to do: `ignore_index=-100`, and labels of −100 at the padding alone, by the mask of the padding.
     """
@@ -125,11 +128,31 @@ class IgnoredToken(WatchRule):
     thresholds: ClassVar = {
         "inside": (3.0, "times, of the rows that are looked at; ours"),
         "looks": (3.0, "in a row; ours"),
+        "evaluations": (2.0, "in a row, that ask for it; ours"),
     }
     remedies = ("keep `ignore_index=-100`, and set labels to -100 by the mask of the padding, not by the token",)
 
     def begin(self) -> None:
         self._token = math.nan
+        self._asked: list[int] = []  # steps of evaluations in a row that have it as a target
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/eval_target_shift"), self._of_evaluation)]
+
+    def _of_evaluation(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        every, theirs = (told(history, f"eval_{name}", place) for name in ("asked_all", "ignored_token"))
+        never = place[2] == self._segment and len(self._row) >= self.at["looks"]
+        if not (never and value == 1 and (every == 1 or (theirs >= 0 and theirs != self._token))):
+            self._asked = []
+            return
+        self._asked.append(place[0])
+        if len(self._asked) >= self.at["evaluations"] and self.first(place[2], "asked"):
+            yield self.finding(
+                self._asked[0], f"Token {self._token:.0f} is never a target of the training, and evaluations ask for "
+                "it.", key="asked", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"token": self._token}, causes=["class missing: labels of the training leave out a token of "
+                                                         "the text, as one that is taken for padding"],
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         token, index = (watched(history, name, place) for name in ("ignored_token", "ignore_index"))

@@ -211,6 +211,8 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: functional.binary_cross_entropy_with_logits(x @ torch.nn.Parameter(torch.randn(x.shape[1], ROWS)),
                                                                torch.eye(ROWS)), "sigmoid_pairs", None),  # labels
         (lambda x: functional.cross_entropy(x @ (x + 1).T, torch.arange(ROWS)), "sigmoid_pairs", None),
+        *((lambda x, dim=dim: -functional.logsigmoid(SIGNS * (functional.normalize(x, dim=dim) @ functional.normalize(
+            x + 1, dim=dim).T * 5 - 3)).mean(), "pairs_across", told) for dim, told in ((0, 1.0), (1, None))),
         (lambda x: functional.cross_entropy(x @ torch.cat([x + 1, x.flip(0)]).T, torch.arange(ROWS)),
          "loss_candidates", 2.0 * ROWS),
         (lambda x: functional.cross_entropy(x @ x.flip(0).T, torch.arange(ROWS)), "loss_candidates", None),

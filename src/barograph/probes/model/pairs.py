@@ -36,10 +36,10 @@ class Scores(NamedTuple):
 
 
 def figures(root: Any) -> dict[str, float]:
-    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, `pairs_one_length`, `pairs_across`,
-    of softmaxes from which a loss picks answers; `loss_candidates` where each row is compared with more than there are
-    rows; `sigmoid_pairs`, rows of a table of all with all each of which has a logistic loss; each only where it can be
-    said."""
+    """`loss_pairs`, `similarity_to_itself`, `pairs_unscaled`, `pairs_any_length`, of softmaxes from which a loss picks
+    answers; `loss_candidates` where each row is compared with more than there are rows; `sigmoid_pairs`, rows of a
+    table of all with all each of which has a logistic loss; `pairs_one_length` and `pairs_across` of both; each only
+    where it can be said."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a node of another make says nothing
         for node, _ in nodes([root], _MOST):
@@ -62,6 +62,7 @@ def _of_sigmoids(start: Any, found: dict[str, float]) -> None:
     two = len(products) == 1 and len(products[0]) == 2 and _of(products[0][0]) is not _of(products[0][1])
     if two and not any(map(_is_weight, products[0])):  # one side with itself are ties, as of a graph
         found["sigmoid_pairs"] = float(sizes[0])
+        _of_lengths(products[0], sizes[0], found)
 
 
 def _of_candidates(start: Any, sizes: tuple[int, ...], found: dict[str, float]) -> None:
@@ -109,6 +110,11 @@ def of_pairs(start: Any, sizes: tuple[int, ...], hidden: bool, found: dict[str, 
     for known in (_of_any_length, of_length_one):
         if all(map(known, sides)):
             found["pairs_any_length"] = float(known is _of_any_length)
+    _of_lengths(sides, rows, found)
+
+
+def _of_lengths(sides: list[Any], rows: int, found: dict[str, float]) -> None:
+    """Of both sides of pairs, whose examples are rows: whether one alone has length 1, and whether columns have it."""
     bare = [_unmultiplied(side) for side in sides]
     unit = [one for one in bare if of_length_one(one) and not _is_weight(_untransposed(behind(one)[0]))]
     if len(bare) == 2 and unit and any(one is not None and kind(one) in ("Addmm", "Mm") for one in bare):

@@ -40,7 +40,7 @@ _SURE = 0.95
 _PART = 0.05  # of all elements, that is frozen
 _UNSAID = 0.1  # the same, where the configuration has an empty list of what is frozen
 _MOST = 0.5  # the same, of a model of which a head alone is trained
-_FOR_A_WHILE = ("blocks", "drawn", "tables", "head", "new body")  # what may be trained later
+_FOR_A_WHILE = ("blocks", "drawn", "tables", "head", "new body", "unsaid")  # what may be trained later
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
 
 

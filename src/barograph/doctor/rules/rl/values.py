@@ -300,7 +300,9 @@ class ValuesOutweigh(WatchRule):
         half = min(self._count // 2, 2 * _EVERY)
         rewards = newest(reward, *before, self._count - 1 if self._count <= 2 * _EVERY else 2 * _EVERY)
         if self._count <= 2 * _EVERY:
-            self._early = float(numpy.nanmean(rewards[:half] if self._count == _EVERY else rewards))
+            early = rewards[:half] if self._count == _EVERY else rewards
+            early = early[~numpy.isnan(early)]
+            self._early = float(early.mean()) if len(early) else math.nan
         if left is None:
             return
         worths, policies = (newest(one, *before, min(self._count, 4 * _EVERY) - 1) for one in (worth, policy))

@@ -104,8 +104,8 @@ def test_an_accuracy_alone_gives_no_verdict_unless_it_collapses(
     log.write_text("".join(f"epoch {epoch} {name} {0.5 + epoch / 1000:.4f}\n" for epoch in range(200)))
     assert main(["doctor", str(log), "--json", "--fail-on", "info"]) == 4
     (run,) = json.loads(capsys.readouterr().out)["runs"]
-    still = {"evaluations_still"} if name == "val_acc" else set()  # it looks at accuracies of evaluations, too
-    assert set(run["checked"]) == {"accuracy_collapse", "non_finite_series", *still} and run["series"]
+    of_evaluations = {"evaluations_still", "ranking_by_heart"} if name == "val_acc" else set()
+    assert set(run["checked"]) == {"accuracy_collapse", "non_finite_series", *of_evaluations} and run["series"]
     assert (run["judged_by"], run["findings"]) == (None, [])
     assert run["headline"].startswith("No verdict")
     log.write_text("".join(f"epoch {at} {name} {0.1 + at / 60 * (at < 50):.4f}\n" for at in range(70)))

@@ -41,10 +41,10 @@ def test_a_row_that_names_other_epochs_is_one() -> None:
 
 
 def test_a_long_line_of_rows_takes_time_in_proportion() -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     for text in (b"Epoch 1 [" * 100_000, b"[" * 300_000 + b"epoch " * 9, b"1Episode 1" * 100_000):
         chunks.clean(text)
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_t_and_v_are_training_and_validation(tmp_path: Path) -> None:

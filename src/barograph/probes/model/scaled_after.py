@@ -41,7 +41,8 @@ class ScaledAfter:
         few = [item.grad for item in own.parameters if _can_be_kept(item)]
         if few:
             one = min(few, key=lambda gradient: gradient.numel())
-            self._kept = id(optimizer), one, one.detach().clone(), one._version
+            alias = one.detach()  # it counts the same changes, and lets the gradient itself go
+            self._kept = id(optimizer), alias, alias.clone(), alias._version
 
     def begins(self, current: ModelRound, optimizer: Any) -> None:
         """Its next step begins."""
@@ -51,8 +52,8 @@ class ScaledAfter:
         if gradient._version == changes:
             return
         square = float(held.square().sum())
-        factor = float((gradient.detach() * held).sum()) / square if square > 0 else 0.0
-        apart = float((gradient.detach() - factor * held).abs().amax())
+        factor = float((gradient * held).sum()) / square if square > 0 else 0.0
+        apart = float((gradient - factor * held).abs().amax())
         if 0 < factor < _SAME and apart <= _EXACT * factor * float(held.abs().amax()):
             current.figures["scaled_after"] = factor
 

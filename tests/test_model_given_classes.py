@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from rule_columns import findings
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
+from barograph.doctor.rules.evaluation.compared import GivenUnseen  # noqa: E402
 from barograph.probes.model.given_classes import GivenClassCounts, counts, fields_of  # noqa: E402
 
 KINDS = 5
@@ -73,7 +76,8 @@ def test_classes_that_are_one_lower_in_evaluations_are_told(
     rules = {part["rule"] for one in findings for part in (*one["evidence"].get("story", ()), one)}
     # where 0 is none told, the training has it too, and cannot be said to lack it
     assert ("given_classes" in rules) is (kind == "one lower" and (hot or not untold))
-    lacks_one = kind in ("one lower", "one alone", "none told") and (hot or not untold)
+    # of rows with a 1 it is not known whether batches are mixed
+    lacks_one = kind in ("one lower", "one alone", "none told") and not hot and not untold
     assert ("given_unseen" in rules) is lacks_one
 
 
@@ -130,3 +134,23 @@ def test_rows_of_other_numbers_are_no_classes() -> None:
     assert counts(torch.tensor([[0.0, 1, 0], [0, 0, 0], [1, 0, 0]]))[:3].tolist() == [1, 1, 0]
     assert counts(torch.tensor([[0.5, 1, 0], [0, 2, 0]]))[-1] == 2
     assert counts(torch.tensor([3, -1, 99, 3]))[[3, -1]].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "most", "told"),
+    [(0.1, 264.0, 0.3, True), (0.5, 264.0, 0.3, True), (0.1, 120.0, 0.3, False), (0.03, 900.0, 0.3, False),
+     (0.17, 320.0, 1.0, False)],
+)  # fmt: skip
+def test_a_class_that_evaluations_alone_have_is_a_warning_where_batches_are_mixed(
+    share: float, rows: float, most: float, told: bool
+) -> None:
+    evaluations = np.array([16, 32, 48])
+    figures = {"eval_given_unseen": 5.0, "eval_given_unseen_share": share, "given_rows": rows}
+    columns = {f"model/{name}": (evaluations, np.full(3, value)) for name, value in figures.items()}
+    columns |= {
+        "model/input_class_share": (np.arange(50), np.full(50, most)),
+        "train/loss": (np.arange(50), np.ones(50)),
+    }
+    found = findings([GivenUnseen()], columns).values()
+    assert [(one.step, one.found) for one in found] == [(16, 32)] * told
+    assert [one.causes[0][:5] for one in found] == ["class" if share >= 0.3 else "label"] * told

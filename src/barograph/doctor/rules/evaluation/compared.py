@@ -343,11 +343,12 @@ class GivenClasses(WatchRule):
 class GivenUnseen(WatchRule):
     """Evaluations give the model a class that never came in the training.
 
-    Of whole numbers, one a row, or rows that have a 1 in one column, which a model is given beside its inputs, the
-    watch counts which ones come (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more
-    came in none of the training's, sixteen of which should have had it: what the model has for it is as it was
-    drawn. Such a class is that of none, which guidance takes, where no row of the training lost its class; or
-    one too many, where classes are counted from another number. It takes two evaluations in a row.
+    Of whole numbers, one a row, which a model is given beside its inputs, the watch counts which ones come
+    (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more came in none of the
+    training's, sixteen of which should have had it: what the model has for it is as it was drawn. Batches of one class
+    each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is that of none, which
+    guidance takes, where no row of the training lost its class; or one too many, where classes are counted from another
+    number. It takes two evaluations in a row.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """
@@ -361,6 +362,7 @@ class GivenUnseen(WatchRule):
     thresholds: ClassVar = {
         "share": (1 / 16, "of an evaluation's rows; ours"),
         "came": (16.0, "rows of the training that should have had it; ours"),
+        "mixed": (0.75, "of a batch, that its most frequent class has, at most; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
     causes = (
@@ -371,8 +373,9 @@ class GivenUnseen(WatchRule):
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         share, rows = watched(history, "eval_given_unseen_share", place), watched(history, "given_rows", place)
+        mixed = usual(history.channel("model/input_class_share"), *place) <= self.at["mixed"]
         unseen = share >= self.at["share"] and share * rows >= self.at["came"] and history.role("reward") is None
-        if self.lasts(unseen, place, self.at["evaluations"]):
+        if self.lasts(unseen and mixed, place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
                 f" rows, came in none of {rows:.0f} rows of the training.", found=place[0], segment=place[2],

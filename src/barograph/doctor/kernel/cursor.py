@@ -195,6 +195,13 @@ def setting(history: RunHistory, *names: str) -> Any:
     return next((found[name] for name in names if name in found), None)
 
 
+def options_on(history: RunHistory) -> Iterator[tuple[str, Any]]:
+    """The configuration's options, each by all of its names, that have a value and are not off."""
+    for name, value in history.options.found.items():
+        if value not in (None, False, 0, "", "none", [], {}):
+            yield name, value
+
+
 def numeric_setting(history: RunHistory, *names: str) -> float:
     """The first number under these names; NaN if there is none."""
     value = history.options.number(names)

@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.doctor.kernel.cursor import options_on
+
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
@@ -80,9 +82,7 @@ def _tells_stages(channel: Channel, time: int) -> bool:
 def is_curriculum(history: RunHistory) -> bool:
     """Whether the configuration says that examples get harder, so that a training's are not yet an evaluation's."""
     return any(
-        value not in (None, False, 0, "", "none", [], {})
-        and _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name)
-        for name, value in history.options.found.items()
+        _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
     )
 
 

@@ -88,7 +88,8 @@ class LatentTerm(WatchRule):
             return
         values = newest(kl, *place, min(64, self._count - 1))
         values = values[numpy.isfinite(values)]
-        self._first = float(numpy.median(values[:8])) if math.isnan(self._first) else self._first
+        if math.isnan(self._first) and len(values):
+            self._first = float(numpy.median(values[:8]))
         about: dict[str, Any] = {"found": place[0], "segment": place[2], "confidence": _PROOF}
         weight = self._weight(history, kl, other, place)
         negative = len(values) >= self.at["rows"] - 1 and bool((values < 0).all())

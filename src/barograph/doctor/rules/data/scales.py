@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.doctor.kernel.cursor import known, newest, usual
+from barograph.doctor.kernel.cursor import known, newest, options_on, usual
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -99,7 +99,4 @@ def beyond_doubt(
 
 def elsewhere(history: RunHistory) -> bool:
     """Whether the configuration says that what is evaluated on is of another kind on purpose."""
-    return any(
-        value not in (None, False, 0, "", "none", [], {}) and _ELSEWHERE.search(name)
-        for name, value in history.options.found.items()
-    )
+    return any(_ELSEWHERE.search(name) for name, _ in options_on(history))

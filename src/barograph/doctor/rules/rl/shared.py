@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import options_on
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.reference import prefers
 
@@ -54,11 +55,8 @@ class SharedFrozen(WatchRule):
 
 def _is_named(history: RunHistory) -> bool:
     """Whether the configuration says that something is frozen."""
-    return any(
-        any(word in name.lower() for word in ("freez", "frozen", "held", "hold", "fixed", "share"))
-        and value not in (None, False, 0, "", "none", [], {})
-        for name, value in history.options.found.items()
-    )
+    words = ("freez", "frozen", "held", "hold", "fixed", "share")
+    return any(word in name.lower() for name, _ in options_on(history) for word in words)
 
 
 class ReferenceUpdated(WatchRule):
@@ -117,10 +115,7 @@ _MOVES = re.compile(  # what is made anew in turns, or now and then
 
 def _is_to_move(history: RunHistory) -> bool:
     """Whether the configuration has a word of a reference that is made anew."""
-    return any(
-        _MOVES.search(name.lower()) is not None and value not in (None, False, 0, "", "none", [], {})
-        for name, value in history.options.found.items()
-    )
+    return any(_MOVES.search(name.lower()) for name, _ in options_on(history))
 
 
 RULES = (SharedFrozen, ReferenceUpdated)

@@ -378,8 +378,8 @@ class GivenUnseen(WatchRule):
         if self.lasts(unseen and mixed, place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
-                f" rows, came in none of the training's {rows:.0f} that were looked at.", found=place[0], segment=place[2],
-                confidence=0.9, evidence={"class": value, "rows": rows},
+                f" rows, came in none of the training's {rows:.0f} that were looked at.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"class": value, "rows": rows},
                 causes=list(self.causes[:: 1 if share >= _HALF else -1]),
             )  # fmt: skip
 

@@ -8,9 +8,8 @@ from rule_curves import found as findings_of
 
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.rl.preference import PairsAlike, ReferenceMoves
+from barograph.doctor.rules.rl.preference_loss import PreferenceAveraged, PreferenceBeta
 from barograph.doctor.rules.rl.reference import (
-    PreferenceAveraged,
-    PreferenceBeta,
     ReferenceApart,
     ReferenceCopied,
     ReferenceMode,

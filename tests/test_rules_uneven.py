@@ -7,7 +7,7 @@ import pytest
 from rule_columns import findings
 
 from barograph.doctor.rules.rl.crossed import AnswersUneven, PreferenceUnbounded
-from barograph.doctor.rules.rl.reference import PreferenceAveraged
+from barograph.doctor.rules.rl.preference_loss import PreferenceAveraged
 
 STEP = np.arange(64)
 CUTS = [(), (7, 33, 40)]

@@ -17,8 +17,7 @@ from barograph.core.configuration import BATCH
 from barograph.doctor.kernel.cursor import known, numbers_named, numeric_setting, summed_by_choice, told_behind
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.rl.begins import margin_at
-from barograph.doctor.rules.rl.preference import MARGINS, margins_of, rewards_of
-from barograph.doctor.rules.rl.reference import BETA
+from barograph.doctor.rules.rl.preference import BETA, MARGINS, margins_of, rewards_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory

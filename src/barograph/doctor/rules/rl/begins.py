@@ -21,8 +21,8 @@ from barograph.doctor.kernel.cursor import (
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.rl.preference import MARGIN, rewards_of
-from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
+from barograph.doctor.rules.rl.preference import BETA, MARGIN, rewards_of
+from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory

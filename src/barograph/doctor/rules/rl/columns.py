@@ -17,8 +17,8 @@ from barograph.doctor.kernel.cursor import came_by, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.begins import margin_at
-from barograph.doctor.rules.rl.preference import margins_of
-from barograph.doctor.rules.rl.reference import BETA, OWN_MARGIN, goes_on, has_no_reference
+from barograph.doctor.rules.rl.preference import BETA, margins_of
+from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory

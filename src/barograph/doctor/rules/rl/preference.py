@@ -34,6 +34,7 @@ CHOSEN = ROLES["chosen_reward"][0]
 _EVALUATED = ("eval/rewards/margins", "eval_rewards/margins", "val/rewards/margins", "eval/rewards_margins",
               "eval_rewards_margins", "val_rewards_margins", "eval_margin", "val_margin", "rewards_eval/margins",
               "rewards_valid/margins")  # fmt: skip
+BETA = ("beta", "dpo_beta", "pref_beta", "kl_beta")
 MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train/rewards_margins", "reward_margin",
            "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins",
            *(f"{loss}/{name}" for loss in ("dpo", "ipo", "preference")

@@ -21,9 +21,11 @@ GRAPH = {"preference_averaged": 0.0, "loss_terms": 2.0, "dropout": 0.0, "other_s
 
 def judge(
     margin: float, loss: float, apart: float, pieces: tuple[int, ...] = (), name: str = "slogan/margin",
-    config: dict[str, Any] | None = None, rewards: dict[str, tuple[float, int]] | None = None, **graph: float,
+    config: dict[str, Any] | None = None, rewards: dict[str, tuple[float, int]] | None = None,
+    logged: slice = slice(None), **graph: float,
 ) -> list[Finding]:  # fmt: skip
-    columns = {name: (STEP, margin + 0.02 * STEP), "fit/loss": (STEP, loss - 0.004 * STEP),
+    columns = {name: (STEP[logged], (margin + 0.02 * STEP)[logged]),
+               "fit/loss": (STEP[logged], (loss - 0.004 * STEP)[logged]),
                "model/other_apart": (STEP[2:], apart + 1e-4 * STEP[2:])}  # fmt: skip
     columns |= {f"model/{one}": (STEP[:1], np.array([value])) for one, value in (GRAPH | graph).items()}
     columns |= {one: (STEP[at::20], level + 0 * STEP[at::20]) for one, (level, at) in (rewards or {}).items()}
@@ -59,6 +61,16 @@ def test_another_network_gives_large_rewards_and_a_small_margin(
 ) -> None:
     said = judge(margin, 0.61, 0.27, pieces, config=config, rewards={"prefs/chosen_reward": (reward, at)})
     assert [one.causes[0][:28] for one in said] == ["reference is another network"] * told
+
+
+@pytest.mark.parametrize(("logged", "passes", "told"), [
+    (slice(0, None, 5), 1, True), (slice(1, None, 5), 1, True), (slice(2, None, 5), 1, False),
+    (slice(4, None, 5), 1, False), (slice(4, None, 5), 4, False), (slice(3, None, 4), 4, True),
+])  # fmt: skip
+def test_a_first_row_that_is_logged_later_tells_nothing_of_the_first_step(
+    logged: slice, passes: int, told: bool
+) -> None:
+    assert bool(judge(0.33, 0.7, 0.0, logged=logged, backwards=passes)) == told
 
 
 @pytest.mark.parametrize("graph", [{"dropout": 0.1}, {"half_output": 1.0}, {"half_parameters": 8.0},

@@ -127,6 +127,15 @@ def test_a_run_that_begins_later_goes_on_with_a_policy_that_has_learnt() -> None
     assert not findings_of([ReferenceColumns()], columns | {"train/loss": (6 + STEP, 0.66 - 1e-3 * STEP)})
 
 
+@pytest.mark.parametrize(("first", "told"), [(0, True), (1, True), (2, False), (4, False)])
+def test_each_fifth_step_that_is_logged_begins_where_the_policy_began_only_with_the_first(
+    first: int, told: bool
+) -> None:
+    columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns["train/loss"] = (first + 5 * STEP, 0.66 - 1e-3 * STEP)
+    assert bool(findings_of([ReferenceColumns()], columns)) == told
+
+
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
 @pytest.mark.parametrize(
     ("level", "begins", "at", "config", "told"),

@@ -179,6 +179,14 @@ def joined(history: RunHistory, time: int, segment: int) -> bool:
     return len(out) > 0 and bool(here.any() and rows.value[here][-1] == 0 and rows.time[here][-1] > out[-1])
 
 
+def is_first_step(history: RunHistory, step: int) -> bool:
+    """Whether a row of this step tells of the training before any update: the first one, by steps of the optimizer or,
+    where each has several backward passes, by these. What is logged each fifth step has none."""
+    passes = history.channel("model/backwards")
+    each = passes.rows(0, 1).value[0] if passes is not None and passes.end and not passes.start else 1.0
+    return step <= max(1.0, each - 1)
+
+
 def exp(value: float) -> float:
     """e to this power, kept from infinity and from 0."""
     return math.exp(min(max(value, -700.0), 700.0))

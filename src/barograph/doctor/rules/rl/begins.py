@@ -16,6 +16,7 @@ import numpy
 from barograph.core.roles import RECORDED, is_of_held_out
 from barograph.doctor.kernel.cursor import (
     came_by,
+    is_first_step,
     numeric_setting,
 )
 from barograph.doctor.kernel.curve import rounded
@@ -44,6 +45,8 @@ class MarginBegins(Rule):
     the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β. A first
     loss of eight times what it should be is said with dropout, too.
 
+    A first row that is no first step's, as where each fifth is logged, tells nothing of it.
+
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
     Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is
     logged within 64 steps, of which the first margin is less than half, for a policy that goes on from an earlier stage
@@ -58,7 +61,6 @@ class MarginBegins(Rule):
     needs = ("=model/other_apart", "=model/preference_averaged|config", "loss")
     about = "Before the first step the margin of a preference is not 0."
     thresholds: ClassVar = {
-        "steps": (5.0, "from the beginning, at most; ours"),
         "margin": (0.02, "of the first row, in size; ours"),
         "loss": (0.001, "of ln 2, that the first loss is away from it; ours"),
         "looks": (3.0, "at the weights; ours"),
@@ -96,7 +98,7 @@ class MarginBegins(Rule):
         place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
         target = _target(history)
         says = self._says(float(ours.value[0]), margin, target)
-        if ours.step[0] > self.at["steps"] or ours.segment[0] != place[2] or not says:
+        if not is_first_step(history, int(ours.step[0])) or ours.segment[0] != place[2] or not says:
             self._done = True
             return
         names = ("preference_averaged", "loss_terms", "dropout", "other_same_input", "half_parameters", "half_output")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import came_by, numeric_setting
+from barograph.doctor.kernel.cursor import came_by, is_first_step, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.begins import margin_at
@@ -61,7 +61,7 @@ class ReferenceColumns(WatchRule):
     about = "Log probabilities of a reference that were made beforehand are not the policy's."
     thresholds: ClassVar = {
         "rows": (32.0, "of the loss: the watch's records come behind its rows; ours"),
-        "steps": (5.0, "from the beginning, at most; ours"),
+        "steps": (5.0, "behind which a launch goes on with a training; ours"),
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
         "margin": (0.001, "of the first row of IPO, in size, that is not 0; ours"),
         "far": (0.5, "of ln 2: a loss that is farther away is of another kind; ours"),
@@ -102,7 +102,7 @@ class ReferenceColumns(WatchRule):
         if self._judged or self._count < self.at["rows"] or not told:
             return
         self._judged = True
-        if step > self.at["steps"] or self._is_asked(history, place):
+        if not is_first_step(history, step) or self._is_asked(history, place):
             return
         level = self._of_squares(history, place, step)
         squares = level != 0

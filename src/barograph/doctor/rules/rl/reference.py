@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.doctor.kernel.cursor import is_first_step
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -54,6 +55,8 @@ class ReferenceApart(Rule):
     A policy that goes on from an earlier stage beside the model from before it is meant, and nearer to it: it is left
     alone where the configuration says so (`iteration: 2`, `round`, a `ref_model` of its own), or where the first
     margin is at least half as large as the larger reward, as one that was learnt before.
+
+    A first row that is no first step's, as where each fifth is logged, tells nothing of it.
 
     What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
     """
@@ -104,7 +107,7 @@ class ReferenceApart(Rule):
         """By the loss of the first row, where policy and reference are one network."""
         loss, away = history.role("loss"), apart.rows(0, int(self.at["looks"]))
         first = loss.rows(0, 1) if loss is not None and loss.end else None
-        if first is None or first.step[0] > self.at["steps"] or first.segment[0] != away.segment[0]:
+        if first is None or not is_first_step(history, int(first.step[0])) or first.segment[0] != away.segment[0]:
             return
         place = int(away.step[-1]), int(away.time[-1]), int(away.segment[-1])
         names = ("preference_averaged", "loss_terms", "dropout", "other_same_input")
@@ -141,7 +144,8 @@ class ReferenceApart(Rule):
             return
         if distance < self.at["drawn"] and (goes_on(history) or good - bad >= self.at["learnt"] * reward):
             return
-        if first.step[0] > self.at["steps"] or not self.at["reward"] <= reward < math.inf or has_no_reference(history):
+        begins = is_first_step(history, int(first.step[0]))
+        if not begins or not self.at["reward"] <= reward < math.inf or has_no_reference(history):
             return
         self._over = True
         other = distance >= self.at["apart"]

@@ -91,7 +91,7 @@ class EvaluationExamples(WatchRule):
         copied = value >= self.at["most"] and (beyond_any or not words or every >= self.at["all"])
         beyond = some and not small and (copied or self._is_beyond(value, rows, self._chance(history, place)))
         share = every if any_step else value
-        single = (some or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
+        single = (beyond or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
         self._single = (share, place) if single and self._count == 1 else self._single
         holds = (beyond and value >= self.at["share"]) or (beyond_any and every >= self.at["share"])
         many = self.lasts(holds, place, self.at["evaluations"])

@@ -61,3 +61,18 @@ def test_the_best_of_evaluations_that_were_below_0_is_the_lowest() -> None:
     seen = np.array([-1.8, -4.7, -7.1, -8.4, -6.2, -3.3, -0.9, 0.7, 1.2, 9.8, 17.0, 24.0, 35.0, 47.0, 60.0, 77.0])
     (one,) = warned(found([Overfitting()], {"train/loss": (at, -1.5 * at), "eval/loss": (at, seen)}))
     assert "-8.4 at step 4" in one.message and one.step == 4 and one.remedies[0].startswith("Keep the model of step 4")
+
+
+@pytest.mark.parametrize("rises", [False, True])
+def test_a_rise_of_the_training_is_as_sure_as_there_are_rows_before_each_evaluation(rises: bool) -> None:
+    """Losses of single batches differ by a third; of a log of each tenth step there are two before an evaluation."""
+    at = np.arange(9, 160, 10)
+    loss = np.array([1.476, 0.817, 0.938, 1.149, 0.884, 0.357, 0.993, 0.309, 0.823, 0.888, 0.758, 0.926, 0.929, 0.564,
+                     0.572, 0.684])  # fmt: skip
+    if rises:
+        loss = np.array(
+            [1.476, 1.31, 1.14, 0.95, 0.84, 0.73, 0.66, 0.65, 0.78, 0.8, 0.83, 0.82, 0.86, 0.85, 0.88, 0.87]
+        )
+    seen = np.array([0.65, 0.523, 0.456, 0.336, 0.378, 0.3545, 0.373, 0.38])
+    said = found([ValidationDivergence()], {"train/loss": (at, loss), "eval/loss": (at[1::2], seen)})
+    assert [one.severity for one in said if one.severity == "warning"][:1] == ["warning"] * rises

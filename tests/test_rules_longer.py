@@ -207,3 +207,13 @@ def test_a_rate_that_rises_again_as_it_fell_has_a_schedule_of_too_few_steps(
 ) -> None:
     found = findings([ScheduleRises()], {"train/lr": rate}, facts={"finished": True, "config": config}, cuts=cuts)
     assert len(only(found, "schedule_rises")) == told
+
+
+@pytest.mark.parametrize("first", [0, 1, 4])
+@pytest.mark.parametrize(("warm", "told"), [(10, False), (50, True)])
+def test_a_peak_is_where_a_log_of_each_fifth_step_has_it(warm: int, told: bool, first: int) -> None:
+    """Of ten steps of a warm-up to a third of the configured rate such a log has one row, or two."""
+    rate = cosine(22, 10 if warm == 10 else 0) / 3
+    facts = {"planned_steps": 200, "finished": True, "config": {"warmup_steps": warm, "lr": 3e-3}}
+    columns = {"train/lr": (STEPS[first::5], rate[first::5])}
+    assert bool(findings([WarmUpOver()], columns, facts=facts)) == told

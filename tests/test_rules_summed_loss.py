@@ -95,3 +95,11 @@ def test_a_sum_over_more_than_the_passes_that_were_seen_is_not_of_micro_batches(
     given |= {"loss": times * given["eval/loss"][1][0] * np.exp(-STEPS / 90)}
     (one,) = findings([SummedLoss()], given).values()
     assert one.causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("first", "told"), [(0, True), (1, True), (9, False)])
+def test_a_loss_of_later_steps_is_no_twofold_guess(first: int, told: bool) -> None:
+    """Smoothed targets leave the training's loss at twice the evaluation's, which has fallen in ten steps."""
+    curve = math.log(6) * np.exp(-STEPS / 90)
+    given = columns() | {"loss": (STEPS[first::10], (2 * curve)[first::10])}
+    assert bool(findings([SummedLoss()], given, facts={"config": {"ranks": 2}, "world_size": 2})) is told

@@ -42,7 +42,9 @@ def test_texts_of_which_chance_explains_as_many_are_no_copies(words: bool, sever
     columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
     figures = {"evaluated_trained": 0.28, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0,
                "evaluated_known": 0.4, "evaluated_known_passes": 1.0, "evaluated_known_of": 1679.0}  # fmt: skip
-    columns |= {f"model/{name}": (EVALUATIONS[4 : 4 + count] + 1, np.full(count, value)) for name, value in figures.items()}
+    columns |= {
+        f"model/{name}": (EVALUATIONS[4 : 4 + count] + 1, np.full(count, value)) for name, value in figures.items()
+    }
     looks = np.arange(1, 7)
     between = {
         "between_rows": [288.0, 192, 192, 512, 32, 160],

@@ -30,23 +30,30 @@ _AROUND = 5  # evaluations of which each row has one
 _ADDS = 1.15  # times what the one before it added
 
 
+_ROWS = 16  # of the training before an evaluation, at most
+
+
 class EvaluationPoint(NamedTuple):
-    """One evaluation, and the training at that time. train: median of the 16 losses up to it, NaN if there are none."""
+    """One evaluation, and the training at that time. train: median of the 16 losses up to it, of those behind the
+    evaluation before, NaN if there are none; trained: how many these are."""
 
     step: int
     value: float
     train: float
     segment: int
     row: int
+    trained: int = _ROWS
 
 
-_TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[str, int, int, int], float]] = WeakKeyDictionary()
+_TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[str, int, int, int], tuple[float, int]]] = WeakKeyDictionary()
 
 
-"""The training at an evaluation, worked out once for all rules: (series, step before, step, segment) → loss."""
+"""The training at an evaluation, worked out once for all rules: (series, step before, step, segment) → loss, and of how
+many rows it is the median."""
 
 
 _OFTEN, _AGAIN = 3, 0.25  # looks with rows that came again; of all rows, those that did, as these looks let expect
+_FEW = 32  # rows, of which there may be no level yet
 _FEW_ROWS = 0.1  # mean share of rows that were seen before; `repeated_rows` counts from there too
 
 
@@ -97,8 +104,8 @@ class Walker(Rule):
                 if len(known) > 16_384:
                     known.clear()
                 known[key] = _train(loss, since, step, segment)
-            train = known[key]
-            point = EvaluationPoint(step, float(rows.value[at]), train, segment, rows.first + at)
+            train, trained = known[key]
+            point = EvaluationPoint(step, float(rows.value[at]), train, segment, rows.first + at, trained)
             yield from self.look(history, channel, point)
 
     def begin(self) -> None:
@@ -109,18 +116,19 @@ class Walker(Rule):
         raise NotImplementedError
 
 
-def _train(loss: Channel | None, since: int, step: int, segment: int) -> float:
-    """The median of the last 16 losses up to a step, of those behind the evaluation before if there are any."""
+def _train(loss: Channel | None, since: int, step: int, segment: int) -> tuple[float, int]:
+    """The median of the last 16 losses up to a step, of those behind the evaluation before if there are any; how many
+    they are."""
     if loss is None or not loss.end:
-        return math.nan
+        return math.nan, 0
     rows = loss.rows(loss.end - 4096)
     if len(rows) and (rows.step[0] > step or rows.segment[0] > segment):
         rows = loss.rows()
-    mine = numpy.flatnonzero((rows.segment == segment) & (rows.step <= step))[-16:]
+    mine = numpy.flatnonzero((rows.segment == segment) & (rows.step <= step))[-_ROWS:]
     fresh = mine[rows.step[mine] > since]
     values = rows.value[fresh if len(fresh) else mine[-1:]]
     values = values[numpy.isfinite(values)]
-    return median(values) if len(values) else math.nan
+    return (median(values), len(values)) if len(values) else (math.nan, 0)
 
 
 def _spread(history: RunHistory, step: int, segment: int) -> float:
@@ -133,13 +141,16 @@ def _spread(history: RunHistory, step: int, segment: int) -> float:
     if not len(places):
         return 0.0
     spread = history.local(loss, log=True).rows(rows.first + int(places[-1]), rows.first + int(places[-1]) + 1)[1]
-    return float(spread[0]) if len(spread) and math.isfinite(spread[0]) else 0.0
+    if len(spread) and math.isfinite(spread[0]):
+        return float(spread[0])
+    return noise_of(rows.value[places[-_FEW:]].tolist())  # too few rows for a level
 
 
-def train_noise(history: RunHistory, step: int, segment: int) -> float:
-    """The standard deviation, in ln, of the difference of two training losses at evaluations, medians of 16 rows each,
-    as it was at a step; 0 where that is not known."""
-    return math.sqrt(2) * _spread(history, step, segment) * 1.2533 / math.sqrt(16)
+def train_noise(history: RunHistory, step: int, segment: int, trained: int) -> float:
+    """The standard deviation, in ln, of the difference of two training losses at evaluations, as it was at a step; 0
+    where that is not known. trained: of how many rows each is the median."""
+    rows = min(max(trained, 1), _ROWS)
+    return math.sqrt(2) * _spread(history, step, segment) * (1.2533 if rows > 2 else 1.0) / math.sqrt(rows)
 
 
 def gains(values: Sequence[float]) -> list[float]:
@@ -269,7 +280,7 @@ class Rise(Walker):
     def train_noise(self, history: RunHistory) -> float:
         """`train_noise` at the best evaluation."""
         point = self._best or self._points[-1]
-        return train_noise(history, point.step, point.segment)
+        return train_noise(history, point.step, point.segment, point.trained)
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint

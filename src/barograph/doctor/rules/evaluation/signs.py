@@ -76,7 +76,7 @@ class EvaluationJump(Walker):
             self._open = None
             if stays:
                 # what got better and stays there is no harm, unless the training got worse: then it may have been seen
-                rise = 3 * train_noise(history, new.step, new.segment)
+                rise = 3 * train_noise(history, new.step, new.segment, new.trained)
                 better = new.value < old.value and not new.train > old.train * exp(max(0.05, rise))
                 better = better or stage_between(history, old.step, new.step, new.segment)
                 finding.severity, finding.confidence = ("info", 0.5) if better else ("warning", 0.8)

@@ -17,6 +17,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
+    is_first_step,
     known,
     numeric_setting,
     scaled_loss,
@@ -144,7 +145,10 @@ class SummedLoss(Rule):
         if known(history.channel("model/loss_ranks"), found, 1 << 62, self._segment) == 1:
             guess = math.log(2)  # an answer beside another, whatever they are made of
         middle, same = median(self._ratios), self.at["same"]
+        begun = is_first_step(history, loss.began[0])  # else a loss of a few steps may have halved already
         for number, what in summands(history):
+            if number < 4 and not begun:
+                continue
             guessed = abs(loss.first / guess / number - 1) < same
             near = 1 / 3 if guessed and number >= 4 else same
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)

@@ -308,7 +308,10 @@ class WarmUpOver(Rule):
         rows, planned = whole_rate(history, self.least, self.at["planned"]), history.facts.get("planned_steps")
         if rows is None or not planned:
             return
-        steps, values = rows.step - rows.step[0], rows.value
+        begins = (
+            0 if rows.step[0] < rows.step[1] - rows.step[0] else rows.step[0]
+        )  # of a log that is thin from the start
+        steps, values = rows.step - begins, rows.value
         low = values.max() < self.at["near"] * numeric_setting(history, *RATES, "base_lr", "peak_lr")
         found = [
             float(value) for name, value in history.options.found.items()

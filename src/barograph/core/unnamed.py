@@ -41,6 +41,7 @@ else:
     numpy = lazy("numpy")
 
 _BEFORE = 4  # rows of the training's loss before one of the evaluation's
+_BETWEEN = 2  # rows of the training between two of an evaluation that the watch saw
 _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
@@ -59,7 +60,7 @@ _COUNTED = (  # of squares, how many are added up in one pass
 )  # fmt: skip
 _ADDED, _WHOLE = 8, 2e-3  # of them, at least; off a whole number, of squares
 GIVEN = "model/loss_given"  # what a step's backward passes were called with, in all
-_EQUAL, _ASKED = 6, 32  # steps in a row, of those that have both, that tell it; steps of it, after which none is
+_EQUAL, _ASKED = 6, 64  # steps in a row, of those that have both, that tell it; steps of it, after which none is
 _WITHIN = 1024  # rows of a series, among which these have to be
 _EXACT, _DIFFER = 1e-4, 100.0  # apart from what was given at most, of it; times as much it has to vary
 _NUMBER = 1e-6  # of a number: what single precision keeps of it
@@ -319,7 +320,8 @@ def _distance(
     if max(first, second) <= 1 and second > 1.05 * first and levels[1] < 0.98 * levels[0]:
         return None  # a share of what is right, rather
     between = after[len(before) :]
-    if not of_data and (len(between) < _BEFORE or (_is_mean(first, before) and _is_mean(second, between))):
+    few = len(between) < (_BETWEEN if seen else _BEFORE)
+    if not of_data and (few or (_is_mean(first, before) and _is_mean(second, between))):
         return None
     return abs(math.log(times[0]))
 

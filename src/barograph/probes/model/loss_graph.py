@@ -42,7 +42,8 @@ from barograph.probes.model.objective import shape as _shape
 _MOST = 64  # nodes that are looked at
 _MOST_ADDED = 24  # nodes between a loss and its terms, at each pass
 _LEAVES = (2, 25)  # passes whose graphs are walked to their leaves
-_GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then each of these
+_GIVEN, _GIVEN_EVERY = 6, 20  # steps in which what passes are called with is kept: the first, then of each of these
+_GIVEN_AT = 0, _GIVEN_EVERY - 1  # those that a loop logs which counts from 0, or from 1
 _ADDED = added_up.SHAPED | {"Neg", "Add", "Sub"}  # between a loss and its terms
 _SCALED = frozenset({"Mul", "Div"})
 _OF_LAYERS = frozenset({"Addmm", "Mm", "Bmm", "Convolution"})
@@ -350,7 +351,7 @@ class LossGraph:
             if not self._terms and (root := root_of_pass()) is not None:
                 self._terms = count_terms(root)
                 self.graphs.follow(root)
-        if self._steps < _GIVEN or self._steps % _GIVEN_EVERY == 0:
+        if self._steps < _GIVEN or self._steps % _GIVEN_EVERY in _GIVEN_AT:
             import torch
 
             with contextlib.suppress(Exception):

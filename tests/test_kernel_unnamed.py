@@ -249,7 +249,7 @@ def told_as_loss(values: np.ndarray, at: np.ndarray, each: int, **others: np.nda
     """Which series is the loss, asked behind so many steps each, where passes were called with `FALLS`; roles that
     changed. What was given of a step comes behind the next one's rows, as the watch has it."""
     seen, changed, found = RunHistory(), set(), None
-    looked = np.array([*range(6), *range(20, STEPS, 20)])
+    looked = np.array([one for one in range(STEPS) if one < 6 or one % 20 in (0, 19)])
     columns = {"match/nce": (at, values)} | {f"match/{name}": (np.arange(STEPS), some) for name, some in others.items()}
     for low in range(0, STEPS, each):
         for name, (steps, numbers) in [*columns.items(), ("model/loss_given", (looked + 1, FALLS[looked]))]:
@@ -272,6 +272,10 @@ EVERY_STEP = np.arange(STEPS)
         (FALLS, EVERY_STEP, True),
         (FALLS / 4, EVERY_STEP, True),  # parts of a step that were not divided
         (FALLS[::10], EVERY_STEP[::10], True),
+        (FALLS[9::10], EVERY_STEP[9::10], True),  # counted from 1
+        (FALLS / 2.0 ** (EVERY_STEP // 30), EVERY_STEP, True),  # a scaler doubles what passes are called with
+        (FALLS[19::20] / 2.0 ** np.arange(10), EVERY_STEP[19::20], True),
+        (FALLS / 1.02 ** (EVERY_STEP // 2), EVERY_STEP, False),
         (np.where(EVERY_STEP < 2, FALLS / 2, FALLS), EVERY_STEP, True),  # a scale of the loss that falls at first
         (np.roll(FALLS, 1), EVERY_STEP, False),  # of another step
         (FALLS - 0.2, EVERY_STEP, False),  # a part of it

@@ -135,15 +135,17 @@ def _side_by_side(asked: FirstRows, rows: FirstRows) -> Any:
 
 
 def _fixed(pairs: Any) -> float | None:
-    """How far the fixed multiple is from 1, as a logarithm; None where there is none."""
+    """How far the fixed multiple is from 1, as a logarithm; None where there is none. A scaler doubles and halves what
+    passes are called with."""
     given, logged = pairs.T
     if not (numpy.isfinite(given).all() and numpy.isfinite(logged).all() and given.all() and logged.all()):
         return None
     times = logged / given
-    middle = float(numpy.median(times))
-    apart = max(_NUMBER, float(numpy.abs(times / middle - 1).max()))
-    varied = float(numpy.ptp(given / given.mean())) > _DIFFER * apart
-    return abs(math.log(middle)) if varied and apart < _EXACT and middle > 0 else None
+    middle = float(numpy.sort(times)[len(times) // 2])
+    doubled = numpy.log2(numpy.abs(times / middle))
+    apart = max(_NUMBER, float(numpy.abs(numpy.exp2(doubled - numpy.round(doubled)) - 1).max()))
+    varied = float(numpy.ptp(logged / logged.mean())) > _DIFFER * apart
+    return abs(math.log(middle)) if varied and apart < _EXACT and (times > 0).all() else None
 
 
 def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | None, list[One]]:

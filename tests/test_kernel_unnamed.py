@@ -94,6 +94,16 @@ def test_an_evaluation_that_one_record_of_the_watch_lacks_is_told_by_another(eac
     assert played(beside("fit/weighted_loss", "recall/nats", FALLS[AT] + 0.2) | rows, each)[0] == "recall/nats"
 
 
+@pytest.mark.parametrize("each", [1, 7, STEPS])
+@pytest.mark.parametrize(("seen", "told"), [(SEEN, True), ({}, False)])
+def test_two_rows_of_the_training_between_evaluations_that_the_watch_saw_are_enough(
+    seen: dict[str, tuple[np.ndarray, np.ndarray]], told: bool, each: int
+) -> None:
+    rows = np.arange(9, STEPS, 10)
+    given = {"fit/weighted_loss": (rows, FALLS[rows]), "recall/nats": (AT, FALLS[AT] + 0.2)} | seen
+    assert played(given, each)[0] == ("recall/nats" if told else None)
+
+
 @pytest.mark.parametrize("each", [1, 50, STEPS])
 @pytest.mark.parametrize(
     ("loss", "name", "seen", "told"),

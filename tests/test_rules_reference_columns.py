@@ -181,3 +181,12 @@ def test_a_reference_that_is_made_anew_is_told_by_margins_where_they_are_compare
     columns |= {"train/loss": (steps, 25 - margins, segments), "rewards/margins": (steps, margins, segments)}
     found = findings_of([ReferenceColumns()], columns, pieces, config=config)
     assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 13))])
+@pytest.mark.parametrize(("begins", "told"), [(0.66, True), (np.log(2), False)])
+def test_a_log_of_each_tenth_step_is_enough(begins: float, told: bool, pieces: tuple[int, ...]) -> None:
+    steps = 10 * np.arange(12)
+    columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns["train/loss"] = (steps, begins - 1e-3 * steps)
+    assert bool(findings_of([ReferenceColumns()], columns, pieces)) == told

@@ -57,10 +57,10 @@ class ReferenceColumns(WatchRule):
     name, family, kind, severity = "reference_columns", "rl", "config", "warning"
     proves = "training"
     needs = ("=model/preference_averaged|=model/preference_compared", "loss")
-    least = 32
+    least = 3
     about = "Log probabilities of a reference that were made beforehand are not the policy's."
     thresholds: ClassVar = {
-        "rows": (32.0, "of the loss: the watch's records come behind its rows; ours"),
+        "rows": (32.0, "of the loss, or steps: the watch's records come behind its rows; ours"),
         "steps": (5.0, "behind which a launch goes on with a training; ours"),
         "off": (0.003, "of ln 2, that the first loss is away from it; ours"),
         "margin": (0.001, "of the first row of IPO, in size, that is not 0; ours"),
@@ -99,7 +99,8 @@ class ReferenceColumns(WatchRule):
         step, first = self._first
         kinds = (history.channel(f"model/preference_{name}") for name in ("averaged", "compared"))
         told = any(came_by(one, place[1]) for one in kinds)
-        if self._judged or self._count < self.at["rows"] or not told:
+        early = self._count <= _COMPLETE or max(self._count, place[0] - step) < self.at["rows"]
+        if self._judged or early or not told:
             return
         self._judged = True
         if not is_first_step(history, step) or self._is_asked(history, place):

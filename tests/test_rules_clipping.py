@@ -29,6 +29,24 @@ def test_a_norm_of_gradients_that_are_not_there_when_it_is_taken(logged: list[fl
 
 
 @pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"clip": 0.0}, "info"),
+        ({"max_grad_norm": 1.0}, "warning"),
+        ({"max_grad_norm": 1.0, "clip": 0}, "warning"),  # one of them is on
+        ({}, "warning"),
+    ],
+)
+def test_a_norm_of_0_where_nothing_is_clipped_stands_for_one_that_nobody_measured(
+    config: dict[str, Any], told: str
+) -> None:
+    steps = numpy.arange(8)
+    columns = {"train/grad_norm": (steps, numpy.zeros(8)), "model/grad_norm": (steps, numpy.full(8, 0.5))}
+    (said,) = found([ClippedEmpty()], columns, config=config)
+    assert (said.severity, said.causes[0].startswith("norm not measured")) == (told, told == "info")
+
+
+@pytest.mark.parametrize(
     ("norms", "coefficients", "config", "told"),
     [
         ([3.0, 4.0], [1.0, 1.0], {"max_grad_norm": 1.0}, True),

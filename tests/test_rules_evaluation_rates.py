@@ -46,3 +46,16 @@ def test_a_restart_of_the_rate_is_the_cause_that_is_named() -> None:
     one = next(one for one in found([made() for made in RULES], series) if one.rule == "validation_divergence")
     assert one.causes == ["learning rate too high: it was raised since the best evaluation"]
     assert one.remedies == ["Compare evaluations at one learning rate, as at the end of each cycle."]
+
+
+@pytest.mark.parametrize(("beside", "told"), [(0.15, "info"), (1.4, "warning")])
+def test_losses_that_rise_beside_a_set_whose_loss_falls_inform(beside: float, told: str) -> None:
+    """The training's own data are learnt still; where that set rises as well, the model has got worse."""
+    course = falling(1000, noise=0.003) * (1 + 0.4 * np.clip((STEPS - 500) / 100, 0, 1))
+    near = np.where(AT > 500, beside, 0.7) * falling(1000, noise=0)[AT]
+    series = {"train/loss": (STEPS, course), "eval/foggy/loss": (AT, course[AT]), "eval/valid/loss": (AT, near)}
+    (one,) = (one for one in found([made() for made in RULES], series) if one.rule == "validation_divergence")
+    assert one.severity == told
+    assert (one.causes[0] == "evaluation data differ: the loss of another set, eval/valid/loss, does not rise") == (
+        told == "info"
+    )

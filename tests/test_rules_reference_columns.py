@@ -36,6 +36,8 @@ LEVEL = {"model/loss_terms": 1.0, "model/dropout": 0.0, "model/preference_averag
         (0.7086, {}, {"bf16": False}, True),
         (0.7086, {}, {"dpo.margin": 1.0}, False),
         (0.7086, {}, {"loss_type": "simpo"}, False),
+        (0.7086, {}, {"mode": "simpo"}, False),
+        (0.7086, {}, {"compared_with": "simpo"}, True),
         (0.7086, {}, {"iteration": 2}, False),
     ],
 )

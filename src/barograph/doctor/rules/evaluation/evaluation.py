@@ -73,6 +73,7 @@ _LITTLE_LEARNT = 0.8  # of the first loss: what is left of it where examples are
 _RAISED = 1.2  # times the learning rate at the best evaluation
 _RISEN = "learning rate too high: it was raised since the best evaluation"
 _AT_ITS_END = "Compare evaluations at one learning rate, as at the end of each cycle."
+_MEASURED = "Compare what the two losses are measured on: data, weights, reduction."
 _NOT_MOVED = 0.5  # of what batch norm's running statistics began as
 _WORSE = 0.05  # in ln: a training loss that much above what it was has not fitted its examples better
 
@@ -271,7 +272,7 @@ class Overfitting(Rise):
             },
             causes=[_OTHER_DATA] if others else [aside] if aside else _ALONE if alone else
             self._causes(history, channel, course, sudden, first_epoch),
-            remedies=["Compare what the two losses are measured on: data, weights, reduction."] if others else remedies,
+            remedies=[_MEASURED] if others else remedies,
             confidence=0.5 if severity == "info" else 0.7 if alone else 0.85,
         )  # fmt: skip
         yield again(self._told)
@@ -369,9 +370,10 @@ class ValidationDivergence(Rise):
     As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
     model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
     rise between two evaluations before are enough, where noise does not explain them. Where the learning rate (at any
-    step, as at a restart) or the tokens of a step grew since, or a stage began, it is an info finding. Where the logged
-    term that was nearly all of the training loss at first has fallen since, and it is another one that is evaluated,
-    or a preference's reference was set anew, nothing is said.
+    step, as at a restart) or the tokens of a step grew since, or a stage began, it is an info finding; so it is where
+    another set's loss was a fifth lower at first, has lost half and doesn't rise. Where the logged term that was nearly
+    all of the training loss at first has fallen since, and it is another one that is evaluated, or a preference's
+    reference was set anew, nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"
@@ -379,10 +381,7 @@ class ValidationDivergence(Rise):
     least = 4
     about = "Evaluation and training loss rise together."
     sources = ("stability guide: phase 4, validation divergence", "picoLLM run analysis: validation that diverges")
-    thresholds: ClassVar = {
-        "increase": (0.03, "of both together; ours"),
-        "train": (0.05, "rise of the training loss; ours"),
-    }
+    thresholds: ClassVar = {"increase": (0.03, "of both together; ours"), "train": (0.05, "of the training loss; ours")}
 
     def risen(
         self, history: RunHistory, channel: Channel, best: EvaluationPoint, point: EvaluationPoint
@@ -414,16 +413,17 @@ class ValidationDivergence(Rise):
         old = between(history.role("step_tokens"), 0, best.step + 1, point.segment)
         ramp = len(old) > 0 and abs(float(sizes[-1]) / max(float(numpy.median(old)), 1e-9) - 1) > 0.1
         raised = len(rates) > 1 and bool(rates.max() > _RAISED * rates[0])
-        warm = raised or stage_between(history, best.step, point.step, point.segment)
-        causes = [_RISEN] if raised else self._why(history, best, point)
+        aside = beside_falls(history, channel, point)
+        mild = ramp or raised or bool(aside) or stage_between(history, best.step, point.step, point.segment)
+        causes = [_RISEN] if raised else [aside] if aside else self._why(history, best, point)
         self._told = self.finding(
             begin.step,
             f"The evaluation loss rose from {best.value:.4g} to {point.value:.4g}, the training loss from "
             f"{best.train:.4g} to {point.train:.4g}",
-            severity="info" if ramp or warm else "warning",
+            severity="info" if mild else "warning",
             found=point.step,
             segment=point.segment,
-            confidence=0.4 if ramp or warm else 0.75,
+            confidence=0.4 if mild else 0.75,
             evidence={
                 "best": rounded(best.value),
                 "best_step": best.step,
@@ -432,7 +432,7 @@ class ValidationDivergence(Rise):
                 "train_now": rounded(point.train),
             },
             causes=causes,
-            remedies=[_AT_ITS_END] if raised else self._remedies(causes, begin.step),
+            remedies=[_AT_ITS_END] if raised else [_MEASURED] if aside else self._remedies(causes, begin.step),
         )
         yield again(self._told)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.configuration import CLIP
 from barograph.doctor.kernel.cursor import RowCursor, known, scaled_loss
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.remedies import clip_limit
@@ -32,7 +33,8 @@ class ClippedEmpty(Rule):
 
     In six rows in a row, all there are so far, the norm is exactly 0, and at the last of them the watch's own
     (`model/grad_norm`) is above it. What is clipped, or measured, is not there yet, or no longer: `clip_grad_norm_` is
-    called ahead of `backward()`, or behind `zero_grad()`, or for other parameters.
+    called ahead of `backward()`, or behind `zero_grad()`, or for other parameters. Where the configuration turns
+    clipping off, with a limit of 0, nobody measured that norm: an info finding.
 
     What to do: `loss.backward()`, then `clip_grad_norm_`, then `optimizer.step()`.
     """
@@ -46,6 +48,7 @@ class ClippedEmpty(Rule):
     causes = ("gradients clipped when there are none: ahead of `backward()`, or behind `zero_grad()`",
               "optimizer holds other parameters: those that are clipped get no gradient")  # fmt: skip
     remedies = ("call `clip_grad_norm_` between `backward()` and `optimizer.step()`",)
+    unmeasured = "norm not measured: 0 is logged in its place, for the configuration clips nothing"
 
     def reset(self) -> None:
         self._cursor = RowCursor()
@@ -59,10 +62,14 @@ class ClippedEmpty(Rule):
             self._rows = self._rows + 1 if value == 0 and self._rows >= 0 else -1
             own = known(history.channel("model/grad_norm"), *place)
             if self._rows >= self.at["rows"] and 0 < own < math.inf and self.first():
+                off = _turned_off(history)
                 yield self.finding(
                     int(logged.rows(0, 1).step[0]), f"The logged norm of the gradient is 0 in all {self._rows} rows, "
                     f"and the optimizer steps with a gradient of norm {own:.3g}.", found=place[0], segment=place[2],
-                    confidence=0.95, evidence={"norm": rounded(own), "standing": True},
+                    severity="info" if off else "warning", confidence=0.95,
+                    causes=[self.unmeasured] if off else list(self.causes),
+                    remedies=["log the norm that is measured, or none"] if off else list(self.remedies),
+                    evidence={"norm": rounded(own), "standing": True},
                 )  # fmt: skip
 
 
@@ -102,6 +109,13 @@ class NeverClipped(WatchRule):
                 f"{norm:.4g}, as it was when the backward pass had ended.", found=place[0], segment=place[2],
                 confidence=0.9, evidence={"norm": rounded(norm), "limit": limit, "standing": True},
             )  # fmt: skip
+
+
+def _turned_off(history: RunHistory) -> bool:
+    """Whether the configuration has a limit of the norm, and each that it has is 0."""
+    found = history.options.found
+    limits = [found[name] for name in CLIP if name in found]
+    return bool(limits) and not any(limits)
 
 
 def _clips_otherwise(history: RunHistory) -> bool:

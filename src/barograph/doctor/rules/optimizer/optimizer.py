@@ -44,7 +44,8 @@ class UnchangedParameters(Rule):
     (`model/unchanged`). It is critical at once, and lowered to an info finding if the next step changes them. After
     a step that has changed them all it takes three such steps: gradients of a loss that has all but vanished are
     rounded away now and then, as on a run's last step. Weights in 16 bits take three steps whose updates were measured,
-    not of a warm-up; fewer than a third of the parameters inform.
+    not of a warm-up; fewer than a third of the parameters inform, and so do all where the training loss is below a
+    hundredth of what it began with: there is little left that rounding could keep from being learnt.
     Where that was never recorded, the norm of all parameters must be the same to the last bit in four rows with a
     gradient and a learning rate. Norms that were logged with few digits don't count, nor those of weights in 16 bits:
     such a norm has eight bits itself, and stays while the weights move.
@@ -71,6 +72,7 @@ class UnchangedParameters(Rule):
         "rows": (4.0, "rows of one norm; SageMaker's 3, and one more for rounding"),
         "again": (3.0, "steps in a row, after one that changed all; ours"),
         "rounded": (1 / 3, "of the parameters, of 16 bits: fewer inform; ours"),
+        "learnt": (0.01, "of the first training loss: below it, what rounding takes is not missed; ours"),
         "moving": (1e-4, "of the weights, the median update: where weights move, gains of 1 that stay inform; ours"),
         "decayed": (0.05, "of the highest learning rate: below it there is no finding; ours"),
         "probe": (4.0, "parameters of an optimizer, those of two layers: others may be meant to stay; ours"),
@@ -167,11 +169,13 @@ class UnchangedParameters(Rule):
         unheld = count == known(history.channel("model/unheld"), step, time, segment)
         proof = _ROUNDED if half > 0 and count < total and not unheld else vanished
         if proof is not None:
-            moving = proof is _ROUNDED and self._moves(history, step, time, segment)
-            few = moving or (
-                proof is _ROUNDED and count < self.at["rounded"] * total
+            rounded = proof is _ROUNDED
+            few = rounded and (
+                self._moves(history, step, time, segment)
+                or self._has_learnt(history, step, segment)
+                or count < self.at["rounded"] * total
             )  # gains of 1: 16 bits keep little
-            proof = _grown(history, step, time, segment) if proof is _ROUNDED else proof
+            proof = _grown(history, step, time, segment) if rounded else proof
             return self.finding(
                 began, message, severity="info" if few or severity == "info" else "warning", last_step=step,
                 found=self._found if severity == "critical" else step, segment=segment, evidence=facts,
@@ -205,6 +209,13 @@ class UnchangedParameters(Rule):
         """Whether the median weight moves all the same, by the last measure: then it is gains of 1 that stay."""
         updates = history.channel("model/update_p50")
         return updates is not None and known(updates, step, time, segment) >= self.at["moving"]
+
+    def _has_learnt(self, history: RunHistory, step: int, segment: int) -> bool:
+        """Whether next to nothing is left of the training loss, in the median of the last eight rows."""
+        loss = history.role("loss")
+        last = between(loss, 0, step + 1, segment)[-8:]
+        first = loss.first if loss is not None and not loss.start else math.nan
+        return len(last) > 0 and 0 < float(numpy.median(last)) < self.at["learnt"] * first
 
     def _norms(self, history: RunHistory, rows: ChannelRows, same: Any) -> Iterator[Finding]:
         norm, lr = history.role("norm"), history.role("lr")

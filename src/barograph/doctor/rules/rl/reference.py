@@ -320,7 +320,7 @@ _ROUND = re.compile(
 )
 _APART = re.compile(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
 _FREE = re.compile(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
-_LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment")
+_LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment|mode$|variant|recipe|task|tuning|preference")
 _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 OWN_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")

@@ -324,6 +324,9 @@ def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> No
     (lambda at: (40 - at) / 1250, False),
     (lambda at: round(0.3 / at, 4), False),  # too few digits to tell
     (lambda at: 0.0012345678901234 * at, False),  # rises
+    (lambda at: 0.2171234567890123, True),  # stays
+    (lambda at: 31 / 1024, False),
+    (lambda at: 0.2171, False),
 ])  # fmt: skip
 def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[[int], float], is_loss: bool) -> None:
     path = tmp_path / "fit.log"

@@ -154,10 +154,12 @@ def _falls_by_far(course: list[float]) -> bool:
 
 
 def _is_no_share(column: Sequence[Any]) -> bool:
-    """Whether numbers with all their digits can't be shares of one whole number of examples."""
+    """Whether numbers with all their digits, or the one that all rows have, can't be shares of one whole number of
+    examples."""
     texts = [text for text in dict.fromkeys(column) if isinstance(text, bytes) and len(text) > _DIGITS]
     values = np.array([_number(text) for text in texts[:ENOUGH]])
-    if len(values) < ENOUGH or not np.isfinite(values).all():
+    alike = len(set(column)) == 1 and len(column) >= 2 * ENOUGH
+    if len(values) < (1 if alike else ENOUGH) or not np.isfinite(values).all():
         return False
     parts = values[:, None] * _EXAMPLES
     return not bool((np.abs(parts - np.rint(parts)) < _NEAR).all(axis=0).any())

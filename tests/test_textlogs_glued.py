@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from textlog_readings import read
 
 import barograph
 from barograph.core import roles
@@ -82,3 +83,20 @@ def test_an_epoch_and_a_batch_with_a_dash_between(tmp_path: Path) -> None:
 def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
     assert roles.main_loss(["train-merror", "train-mlogloss"]) == "train-mlogloss"
     assert roles.main_evaluation(["eval-merror", "eval-mlogloss"]) == "eval-mlogloss"
+
+
+@pytest.mark.parametrize("total", ["426.98", "426.9765625", "426"])
+def test_a_bar_may_have_a_total_that_is_no_whole_number(tmp_path: Path, total: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"  {at}%| | {at}/{total} [00:0{at}<9:00, loss={3 - at / 10:.2f}]\n" for at in range(1, 6)))
+    assert [step for step, _ in read(path).series["train/loss"]] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("words", [
+    "Batch 3: Invalid loss, terminating training", "Traceback (most recent call last):\n  f()\nValueError: no",
+])  # fmt: skip
+def test_words_right_behind_a_bars_last_number_leave_the_row(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "train.log"
+    bar = "".join(f" {at}/234 [.......] - ETA: 33:37 - loss: {40 + at}.411\n" for at in range(1, 4))
+    path.write_text("Epoch 1/10\n" + bar[:-1] + words + "\n")
+    assert [step for step, _ in read(path).series["train/loss"]] == [1, 2, 3]

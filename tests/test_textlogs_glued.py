@@ -89,7 +89,7 @@ def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
 def test_a_bar_may_have_a_total_that_is_no_whole_number(tmp_path: Path, total: str) -> None:
     path = tmp_path / "train.log"
     path.write_text("".join(f"  {at}%| | {at}/{total} [00:0{at}<9:00, loss={3 - at / 10:.2f}]\n" for at in range(1, 6)))
-    assert [step for step, _ in read(path).series["train/loss"]] == [1, 2, 3, 4, 5]
+    assert [step for step, _ in read(path).series["loss"]] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("words", [
@@ -99,4 +99,4 @@ def test_words_right_behind_a_bars_last_number_leave_the_row(tmp_path: Path, wor
     path = tmp_path / "train.log"
     bar = "".join(f" {at}/234 [.......] - ETA: 33:37 - loss: {40 + at}.411\n" for at in range(1, 4))
     path.write_text("Epoch 1/10\n" + bar[:-1] + words + "\n")
-    assert [step for step, _ in read(path).series["train/loss"]] == [1, 2, 3]
+    assert [step for step, _ in read(path).series["loss"]] == [1, 2, 3]

@@ -86,7 +86,7 @@ def each_mistake(rule: CurveRule, rows: ChannelRows, unit: str, cost: float) -> 
         confidence=0.85,
         evidence={"loss": rounded(float(rows.value[-1])), "cost": rounded(cost), "rows": len(rows)},
         causes=["learning rate too high: outputs are saturated",
-                "wrong loss: it takes outputs that are no probabilities, and cuts them to 0 and 1",
+                "wrong loss: its outputs are not probabilities, and it cuts them to 0 and 1",
                 "bad initialisation: inputs or weights are far too large"],
         remedies=["Look at the outputs: are they 0 or 1, and the same for each input?",
                   "End with a sigmoid or softmax, scale the inputs, and lower the learning rate by a factor of 10."],

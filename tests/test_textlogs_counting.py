@@ -336,6 +336,18 @@ def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[
     assert main_loss(series) == ("training error loss" if is_loss else None)
 
 
+@pytest.mark.parametrize(("off", "is_loss"), [(0.0, True), (0.5, False)])
+def test_a_number_of_the_training_that_is_the_sum_of_others_is_a_loss(
+    tmp_path: Path, off: float, is_loss: bool
+) -> None:
+    path = tmp_path / "vae.log"
+    path.write_text("".join(
+        f"Epoch {at}/9 | Train: {57 - at + off:.4f} (Recon: {52 - at:.4f}, KL: 5.0000) | Val: {58 - at:.4f}\n"
+        for at in range(1, 6)
+    ))  # fmt: skip
+    assert main_loss(read(path).series) == ("Train loss" if is_loss else None)
+
+
 def test_a_count_in_brackets_may_have_blanks_ahead(tmp_path: Path) -> None:
     rows = [
         f"  [{at:4d}] obj={300 / at:.2f}   act={900 - at}   err= 3.71%/25.41% time=0.23s/0.23s" for at in range(1, 12)

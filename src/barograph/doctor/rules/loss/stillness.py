@@ -63,7 +63,9 @@ class ZeroLoss(SeriesRule):
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
-    then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
+    then: two rows are enough). The stretch must have 5 rows; two are enough, for a warning, where each loss ahead was
+    above 100, which no rounding makes 0, and three where all ahead were NaN. With a gradient norm of 0 or NaN it is
+    critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
     (not where it fell ten-thousandfold within five rows, as where the targets can be seen or are all alike); one that
@@ -166,7 +168,7 @@ class ZeroLoss(SeriesRule):
         elif game:
             done = self._nonzero >= self.at["rows"] and _stands_at_bound(history, step, found_step, segment)
             severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
-        elif not (hidden or still) and not self._nonzero:
+        elif not (hidden or still) and (not self._nonzero or needed < self.at["rows"]):
             severity = "warning"
         moves = not hidden and _evaluation_falls(history, step, found_step, segment)
         severity = "info" if moves else severity

@@ -475,3 +475,16 @@ def test_several_things_that_are_trained_at_once_have_series_of_their_own(tmp_pa
 def test_things_that_take_turns_are_one_training(tmp_path: Path) -> None:
     lines = [f"step {at}, task: {'abc'[at * 7 % 3]}-{at % 5}, loss: {1 + 4 / at:.4f}" for at in range(1, 30)]
     assert read(written(tmp_path, lines)).series["loss"] == [(at, round(1 + 4 / at, 4)) for at in range(1, 30)]
+
+
+@pytest.mark.parametrize(("lines", "losses"), [
+    (["Train Loss: 2.3 | Val Loss: 2.1", "Train Loss: nan | Val Loss: nan"], ["2.3", "nan"]),
+    (["Train Loss: 2.3 | Val Loss: 2.1", "Train Loss: 2.2 | Val Loss: 2.0"], []),
+    (["Train Loss: nan | Val Loss: nan"], []),  # it may be what stands there before the first
+    (["begin: train loss: nan", *(f"Epoch {at} train loss: {at}.5" for at in (1, 2, 3))], ["1.5", "2.5", "3.5"]),
+])  # fmt: skip
+def test_two_rows_without_a_count_are_enough_where_one_says_nan(
+    tmp_path: Path, lines: list[str], losses: list[str]
+) -> None:
+    series = read(written(tmp_path, lines)).series
+    assert [f"{value}" for _, value in series.get("Train Loss", series.get("train loss", []))] == losses

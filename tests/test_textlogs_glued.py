@@ -100,3 +100,25 @@ def test_words_right_behind_a_bars_last_number_leave_the_row(tmp_path: Path, wor
     bar = "".join(f" {at}/234 [.......] - ETA: 33:37 - loss: {40 + at}.411\n" for at in range(1, 4))
     path.write_text("Epoch 1/10\n" + bar[:-1] + words + "\n")
     assert [step for step, _ in read(path).series["loss"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("form", [
+    "Epoch: {p}%|#  | {k}/10 [0:10<1:30, 10.0s/epoch, train loss: {l}, validation loss: {m}]",
+    "  {p}%|#  | {k}/10 [0:10<1:30, 10.0s/it, train loss={l}, validation loss={m}]",
+    "Epoch: {p}%|#  | {k}/10 [0:10<1:30, 10.0s/epoch, loss: {l}, validation loss: {m}]",
+])  # fmt: skip
+def test_a_bar_of_epochs_may_say_losses_of_training_and_validation(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(p=10 * k, k=k, l=3 - k / 10, m=3.1 - k / 10) + "\n" for k in range(1, 8)))
+    (run,) = barograph.read(path)
+    assert list(run.series("train/loss").step) == list(run.series("eval/loss").step) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_bar_of_an_evaluation_is_a_row_once_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"step {step}0 loss {3 - step / 10}\n"
+        + "".join(f"Validation: {k}0%|# | {k}/10 [0:01<0:09, loss: {2 + k / 10}]\n" for k in range(1, 11))
+        for step in range(1, 5)
+    ))  # fmt: skip
+    assert set(barograph.read(path)[0].series("eval/loss").value) == {3.0}

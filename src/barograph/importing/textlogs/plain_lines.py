@@ -164,14 +164,13 @@ def row(line: bytes) -> forms.Parsed | None:
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
     is_trial = counts == [batch] and batch[2] is None and ITEM.match(line)  # with its settings
-    first = min((match.start() for match in counts), default=-1)
     words, found_pairs = list(heldout.PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = heldout.phases_of(words)
+    first, phases = min((match.start() for match in counts), default=-1), heldout.phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = tallies.PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    evaluated = bar if _is_evaluation(bar, phases, of_training, found_pairs) else None
-    if is_trial or _is_unfinished(evaluated, of_training, part, found_pairs):
+    evaluated = _is_evaluation(bar, phases, of_training, found_pairs)
+    if is_trial or _is_unfinished(evaluated and bar, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full, a trial with its settings never
     seen = None if counts else tallies.SEEN.search(line)
     names, known, beside = _unit(seen), False, b""

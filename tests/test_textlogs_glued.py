@@ -122,3 +122,10 @@ def test_a_bar_of_an_evaluation_is_a_row_once_it_is_full(tmp_path: Path) -> None
         for step in range(1, 5)
     ))  # fmt: skip
     assert set(barograph.read(path)[0].series("eval/loss").value) == {3.0}
+
+
+def test_a_word_of_a_path_behind_a_bar_says_no_data(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    bar = "".join(f" {at}/9 [=>....] - ETA: 1s - loss: 2.{at} - acc: 0.0{at}\n" for at in range(5, 9))
+    path.write_text("Epoch 1/1\n" + bar[:-1] + "Epoch 00000: saving model to C:\\small-test\\x.h5\n")
+    assert "test/loss" not in barograph.read(path)[0].names()

@@ -334,6 +334,9 @@ def _is_planned(line: bytes, count: re.Match[bytes], names: dict[str, Any]) -> b
     return all(_A_RATE.match(name) or not _is_measure(name) for name in said) and any(map(_A_RATE.match, said))
 
 
+_NEAR_BY = 16  # bytes from a word for data to its measure
+
+
 def _is_evaluation(
     bar: Any, phases: list[tuple[int, str]], of_training: bool, found_pairs: list[re.Match[bytes]]
 ) -> bool:
@@ -341,6 +344,8 @@ def _is_evaluation(
     held_out = [place for place, phase in phases if phase]
     if not bar or not held_out or min(held_out) <= bar.start():
         return bool(held_out)
+    if not all(any(at - 1 <= found.start() <= at + _NEAR_BY for found in found_pairs) for at in held_out):
+        return True  # a word of something else, as of a path
     return not of_training and not any(bar.end() <= found.start() < min(held_out) for found in found_pairs)
 
 

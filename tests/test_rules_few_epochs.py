@@ -123,6 +123,9 @@ def test_epochs_whose_losses_are_a_guess_by_themselves_or_beside_an_accuracy_in_
     [
         ([0.69, 1.8, 22.7, 340.1], True),
         ([2.3, 2.1, 15.2, 240.0, 3122.0], True),
+        ([0.69, 24.1, 15.3, 702.0], True),  # all behind the first are far above it
+        ([0.69, 24.1, 15.3, 80.0], False),
+        ([0.69, 24.1, 3.3, 702.0], False),
         ([0.69, 22.7, 340.1], False),
         ([0.69, 1.8, 22.7, 60.0], False),
         ([0.001, 0.002, 0.02, 0.9], False),  # next to nothing
@@ -316,3 +319,82 @@ def test_answers_that_hold_for_the_training_alone_are_learnt_by_heart(
     row = "Epoch {at}/10 - loss: {loss:.4f} - acc: {one}{beside} - val_acc: {two}\n"
     text = "".join(row.format(at=at, loss=2 / at, one=one, two=two, beside=beside) for at, (one, two) in pairs)
     assert ("ranking_by_heart" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        ([1.4, 1.3, 1.35, 1.3, 1.45, 1.2, 1.9, 2.2, 2.5], True),
+        ([1.4, 1.3, 1.35, 1.3, 1.45, 1.2, 1.6, 2.2, 2.5], False),  # the first of the three is hardly above
+        ([1.4, 1.3, 1.35, 1.3, 1.45, 1.2, 1.9, 2.0, 2.1], False),
+        ([1.4, 1.3, 1.35, 1.3, 1.45, 1.2, 1.9, 2.5, 2.2], False),
+        ([1.4, 1.3, 1.35, 1.2, 1.9, 2.1, 2.4], False),  # few ahead
+    ],
+)
+def test_three_rows_that_rise_one_after_the_other_above_all_before_diverge(
+    tmp_path: Path, losses: list[float], says: bool
+) -> None:
+    text = "".join(f"step {at}00 | loss {loss}\n" for at, loss in enumerate(losses))
+    assert ("divergence" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "cost", "says"),
+    [
+        ([0.6112, 0.6232, 0.6232, 0.6232], 16.118, True),
+        ([0.6112, 0.6732, 0.7232, 0.7532], 16.118, True),  # it learns, and each mistake costs as much
+        ([0.5112, 0.5032, 0.5032, 0.5032], 16.03, True),  # wrong zeros and wrong ones
+        ([0.6112, 0.6232, 0.6232, 0.6232], 27.631, True),
+        ([0.6112, 0.6232, 0.6232, 0.6232], 14.2, False),
+        ([0.6112, 0.6232, 0.6232, 0.6232], 100.0, False),  # mistakes in percent
+        ([0.6112, 0.6232, 0.6232], 16.118, False),
+        ([0.9812, 0.9832, 0.9832, 0.9832], 16.118, False),  # too few mistakes to tell
+    ],
+)
+def test_losses_that_are_the_share_of_mistakes_times_a_constant_are_of_outputs_cut_to_0_and_1(
+    tmp_path: Path, accuracies: list[float], cost: float, says: bool
+) -> None:
+    first = "Epoch 0 - loss: 5.1000 - acc: 0.6000\n"
+    text = first + "".join(
+        f"Epoch {at} - loss: {(1 - right) * cost:.4f} - acc: {right}\n" for at, right in enumerate(accuracies[1:], 1)
+    )
+    message = warned(tmp_path, text).get("not_learning", "")
+    assert ("share of wrong answers" in message) == says
+
+
+@pytest.mark.parametrize(
+    ("losses", "says"),
+    [
+        (["9120", "8144", "7011", "0.0", "0.0"], True),
+        (["9120", "8144", "7011", "0.0"], False),
+        (["9120", "814", "71", "0.0", "0.0"], False),  # it may be fitted
+        (["nan", "nan", "0", "0", "0"], True),
+        (["nan", "nan", "0", "0", "0.3"], False),
+        (["nan", "2.3", "0", "0", "0"], False),
+    ],
+)
+def test_few_zeros_behind_losses_that_are_large_or_nan_are_enough(
+    tmp_path: Path, losses: list[str], says: bool
+) -> None:
+    text = "".join(f"epoch {at} | loss {loss}\n" for at, loss in enumerate(losses))
+    assert ("zero_loss" in warned(tmp_path, text)) == says
+
+
+@pytest.mark.parametrize(
+    ("margins", "rates", "says"),
+    [
+        ([0.0] * 4, [4e-6, 3e-6, 2e-6, 1e-6], True),
+        ([0.0] * 4, [1e-6, 2e-6, 3e-6, 4e-6], False),  # a warmup
+        ([0.0] * 8, [1e-7 * at for at in range(8)], True),
+        ([0.0] * 3, [3e-6, 2e-6, 1e-6], False),
+        ([0.0, 0.0, 0.0, 1e-4], [4e-6, 3e-6, 2e-6, 1e-6], False),
+    ],
+)
+def test_a_policy_of_preferences_whose_margin_never_leaves_0_is_its_reference(
+    tmp_path: Path, margins: list[float], rates: list[float], says: bool
+) -> None:
+    text = "".join(
+        f"{{'loss': 0.6931, 'learning_rate': {rate}, 'rewards/margins': {margin}, 'epoch': {at / 100}}}\n"
+        for at, (margin, rate) in enumerate(zip(margins, rates, strict=True), 1)
+    )
+    assert ("frozen_loss" in warned(tmp_path, text)) == says

@@ -324,6 +324,9 @@ def test_a_module_and_its_line_ahead_of_a_row_are_no_value(tmp_path: Path) -> No
     (lambda at: (40 - at) / 1250, False),
     (lambda at: round(0.3 / at, 4), False),  # too few digits to tell
     (lambda at: 0.0012345678901234 * at, False),  # rises
+    (lambda at: 0.2171234567890123, True),  # stays
+    (lambda at: 31 / 1024, False),
+    (lambda at: 0.2171, False),
 ])  # fmt: skip
 def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[[int], float], is_loss: bool) -> None:
     path = tmp_path / "fit.log"
@@ -331,6 +334,18 @@ def test_an_error_with_all_its_digits_is_a_loss(tmp_path: Path, value: Callable[
     series = read(path).series
     assert [*series] == ["training error loss" if is_loss else "training error"]
     assert main_loss(series) == ("training error loss" if is_loss else None)
+
+
+@pytest.mark.parametrize(("off", "is_loss"), [(0.0, True), (0.5, False)])
+def test_a_number_of_the_training_that_is_the_sum_of_others_is_a_loss(
+    tmp_path: Path, off: float, is_loss: bool
+) -> None:
+    path = tmp_path / "vae.log"
+    path.write_text("".join(
+        f"Epoch {at}/9 | Train: {57 - at + off:.4f} (Recon: {52 - at:.4f}, KL: 5.0000) | Val: {58 - at:.4f}\n"
+        for at in range(1, 6)
+    ))  # fmt: skip
+    assert main_loss(read(path).series) == ("Train loss" if is_loss else None)
 
 
 def test_a_count_in_brackets_may_have_blanks_ahead(tmp_path: Path) -> None:
@@ -460,3 +475,16 @@ def test_several_things_that_are_trained_at_once_have_series_of_their_own(tmp_pa
 def test_things_that_take_turns_are_one_training(tmp_path: Path) -> None:
     lines = [f"step {at}, task: {'abc'[at * 7 % 3]}-{at % 5}, loss: {1 + 4 / at:.4f}" for at in range(1, 30)]
     assert read(written(tmp_path, lines)).series["loss"] == [(at, round(1 + 4 / at, 4)) for at in range(1, 30)]
+
+
+@pytest.mark.parametrize(("lines", "losses"), [
+    (["Train Loss: 2.3 | Val Loss: 2.1", "Train Loss: nan | Val Loss: nan"], ["2.3", "nan"]),
+    (["Train Loss: 2.3 | Val Loss: 2.1", "Train Loss: 2.2 | Val Loss: 2.0"], []),
+    (["Train Loss: nan | Val Loss: nan"], []),  # it may be what stands there before the first
+    (["begin: train loss: nan", *(f"Epoch {at} train loss: {at}.5" for at in (1, 2, 3))], ["1.5", "2.5", "3.5"]),
+])  # fmt: skip
+def test_two_rows_without_a_count_are_enough_where_one_says_nan(
+    tmp_path: Path, lines: list[str], losses: list[str]
+) -> None:
+    series = read(written(tmp_path, lines)).series
+    assert [f"{value}" for _, value in series.get("Train Loss", series.get("train loss", []))] == losses

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from textlog_readings import read
 
 import barograph
 from barograph.core import roles
@@ -82,3 +83,49 @@ def test_an_epoch_and_a_batch_with_a_dash_between(tmp_path: Path) -> None:
 def test_a_share_of_wrong_answers_stands_behind_a_loss() -> None:
     assert roles.main_loss(["train-merror", "train-mlogloss"]) == "train-mlogloss"
     assert roles.main_evaluation(["eval-merror", "eval-mlogloss"]) == "eval-mlogloss"
+
+
+@pytest.mark.parametrize("total", ["426.98", "426.9765625", "426"])
+def test_a_bar_may_have_a_total_that_is_no_whole_number(tmp_path: Path, total: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"  {at}%| | {at}/{total} [00:0{at}<9:00, loss={3 - at / 10:.2f}]\n" for at in range(1, 6)))
+    assert [step for step, _ in read(path).series["loss"]] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("words", [
+    "Batch 3: Invalid loss, terminating training", "Traceback (most recent call last):\n  f()\nValueError: no",
+])  # fmt: skip
+def test_words_right_behind_a_bars_last_number_leave_the_row(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "train.log"
+    bar = "".join(f" {at}/234 [.......] - ETA: 33:37 - loss: {40 + at}.411\n" for at in range(1, 4))
+    path.write_text("Epoch 1/10\n" + bar[:-1] + words + "\n")
+    assert [step for step, _ in read(path).series["loss"]] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("form", [
+    "Epoch: {p}%|#  | {k}/10 [0:10<1:30, 10.0s/epoch, train loss: {l}, validation loss: {m}]",
+    "  {p}%|#  | {k}/10 [0:10<1:30, 10.0s/it, train loss={l}, validation loss={m}]",
+    "Epoch: {p}%|#  | {k}/10 [0:10<1:30, 10.0s/epoch, loss: {l}, validation loss: {m}]",
+])  # fmt: skip
+def test_a_bar_of_epochs_may_say_losses_of_training_and_validation(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(p=10 * k, k=k, l=3 - k / 10, m=3.1 - k / 10) + "\n" for k in range(1, 8)))
+    (run,) = barograph.read(path)
+    assert list(run.series("train/loss").step) == list(run.series("eval/loss").step) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_bar_of_an_evaluation_is_a_row_once_it_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"step {step}0 loss {3 - step / 10}\n"
+        + "".join(f"Validation: {k}0%|# | {k}/10 [0:01<0:09, loss: {2 + k / 10}]\n" for k in range(1, 11))
+        for step in range(1, 5)
+    ))  # fmt: skip
+    assert set(barograph.read(path)[0].series("eval/loss").value) == {3.0}
+
+
+def test_a_word_of_a_path_behind_a_bar_says_no_data(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    bar = "".join(f" {at}/9 [=>....] - ETA: 1s - loss: 2.{at} - acc: 0.0{at}\n" for at in range(5, 9))
+    path.write_text("Epoch 1/1\n" + bar[:-1] + "Epoch 00000: saving model to C:\\small-test\\x.h5\n")
+    assert "test/loss" not in barograph.read(path)[0].names()

@@ -42,6 +42,8 @@ ENDS = [
     ("slurmstepd: error: Detected 1 oom_kill event in StepId=1.batch.\n", "out of memory", "SIGKILL"),
     ("srun: error: *** JOB 7 ON n3 CANCELLED AT 2024-05-01T10:00:00 DUE TO TIME LIMIT ***\n", "killed", "TIME LIMIT"),
     ("Segmentation fault (core dumped)\n", "killed", "SIGSEGV"),
+    ("segmentation fault (core dumped)\n", "killed", "SIGSEGV"),
+    ("[rank3]:[E1 c.cpp:7] To avoid data inconsistency, we are taking the entire process down.\n", "killed", "SIGABRT"),
     ("[rank0]: OSError: [Errno 28] No space left on device: 'step_300.pt'\n", "failed", "No space left"),
     (TRACEBACK.format("", "Exception: the loss scale is at its least"), "failed", "at its least"),
     ("Exception: no shard is left\n", "failed", "no shard"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -100,6 +102,17 @@ def fallen(lines: list[str]) -> str:
 
 
 ERRORS, SCORES = boosted(-1), boosted(1)
+
+
+def test_numbers_that_are_not_finite_make_no_other_line(tmp_path: Path) -> None:
+    lines = [re.sub(r"(learn|test): [\d.]+", r"\1: nan", line) if at > 8 else line for at, line in enumerate(ERRORS)]
+    (run,) = runs_of(written(tmp_path, fallen(lines)))
+    assert [math.isnan(value) for value in run.series("learn/loss").value] == [False] * 9 + [True] * 3
+    short = [
+        f"{at}:\tlearn: {learnt}\ttotal: {at}m 2s\tremaining: 1m 6s" for at, learnt in ((7, 0.61), (8, 0.6), (9, "nan"))
+    ]
+    (run,) = runs_of(written(tmp_path, fallen(short)))
+    assert diagnose(run)["findings"][0]["rule"] == "non_finite_loss"
 
 
 def test_data_whose_best_is_the_least_are_losses(tmp_path: Path) -> None:

@@ -25,6 +25,10 @@ LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
 _BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with it what lines begin with
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_PARTS = expression(rb"(\| ?\d{1,12})(?:\.\d{1,20})?(/\d{1,12})(?:\.\d{1,20})?(?= \[)")  # of a bar of `n / batch`
+_CUT_IN = expression(  # behind a bar's last number
+    rb"(?<=\d)(?=Traceback \(most recent call last\)|Batch \d{1,9}: Invalid loss)"
+)
 _STATES = expression(  # of a bar, where the carriage returns between them got lost
     rb"((?:it/s|s/it)[^\]\n]{0,200}\])[ \t]{0,8}(?=(?:[A-Za-z][\w .()/#-]{0,30}:[ \t]{0,8})?\d{1,3}%\||"
     rb"(?i:(?:global[ _])?step|iter(?:ation)?)[ :=#]{1,3}\d{1,12}[ ,:/|])|"  # or a row was printed right behind it
@@ -90,6 +94,8 @@ def clean(text: bytes) -> bytes:
     text = containers.unwrapped(text) if containers.may_be_in(text) else text
     text = _ESCAPE.sub(b"", text) if b"\x1b" in text else text
     text = _STATES.sub(rb"\1\r", text) if b"%|" in text or b" [=" in text or b" [." in text else text
+    text = _PARTS.sub(rb"\1\2", text) if b"%|" in text else text
+    text = _CUT_IN.sub(b"\r", text) if b" [=" in text or b" [." in text else text
     text = _GLUED.sub(b"\r20", text)
     if b"[00:00<?" in text:
         text = _BEGUN.sub(_behind_bar, text)

@@ -40,6 +40,7 @@ _PERCENT = 100.0
 _FALLEN, _OF_COURSE = 0.7, 6  # of the first third, and of at least six rows: what falls that far is a loss
 _DIGITS = 11  # bytes of a number with all its digits
 _EXAMPLES, _NEAR = np.arange(1, 20_000), 1e-6  # of which something may be a share, and how near a whole number is
+_PARTS, _SUM = 6, 1e-4  # numbers of a line that may be parts of a loss; how far their sum may be from it, as a share
 _ERROR = expression(r"(?i)(?:(?:train(?:ing)?|current|avg|average|mean)[_ ])?err(?:or)?")
 _HELD_OUT_ERROR = expression(r"(?i)(?:val|valid|validation|test|eval|dev)[_ ]err(?:or)?")
 _RATE = expression(r"(?i)(?:.*[^a-z])?(?:lr|learning[_ ]rate)(?:[_ ]\d)?")
@@ -53,8 +54,8 @@ _OF_SET = expression(  # a measure of whatever name, of the data that come first
 
 def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:
     """Rows whose numbers are called `train` and `val` alone, or an error alone: losses, where the training's begins
-    above 1, which no accuracy is and no share of mistakes, and falls; of data alone also where it falls by far, and of
-    an error where its many digits are those of no share."""
+    above 1, which no accuracy is and no share of mistakes, and falls; of data alone also where it falls by far, or is
+    the sum of others on its line, and of an error where its many digits are those of no share."""
     known = own.setdefault("course", {})
     result = []
     for row in rows:
@@ -70,7 +71,7 @@ def losses_by_course(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
             course = [_number(text) for text in row.columns[row.names.index([*errors, *training][0])]]
             first, *_, last = course * 2
             is_loss = (_LOSS_BEGINS[0] < first < _LOSS_BEGINS[1] or first > _PERCENT) and last < first
-            is_loss |= bool(training) and _falls_by_far(course)
+            is_loss |= bool(training) and (_falls_by_far(course) or _is_sum(row, course))
             is_loss |= bool(errors) and _is_no_share(row.columns[row.names.index(errors[0])])
             if len(row.where) >= (ENOUGH if is_loss or errors else _OF_COURSE) and len(known) < _KEPT:
                 known[key] = is_loss
@@ -154,13 +155,30 @@ def _falls_by_far(course: list[float]) -> bool:
 
 
 def _is_no_share(column: Sequence[Any]) -> bool:
-    """Whether numbers with all their digits can't be shares of one whole number of examples."""
+    """Whether numbers with all their digits, or the one that all rows have, can't be shares of one whole number of
+    examples."""
     texts = [text for text in dict.fromkeys(column) if isinstance(text, bytes) and len(text) > _DIGITS]
     values = np.array([_number(text) for text in texts[:ENOUGH]])
-    if len(values) < ENOUGH or not np.isfinite(values).all():
+    alike = len(set(column)) == 1 and len(column) >= 2 * ENOUGH
+    if len(values) < (1 if alike else ENOUGH) or not np.isfinite(values).all():
         return False
     parts = values[:, None] * _EXAMPLES
     return not bool((np.abs(parts - np.rint(parts)) < _NEAR).all(axis=0).any())
+
+
+def _is_sum(row: forms.Raw, course: list[float]) -> bool:
+    """Whether numbers are the sum of two others on their lines, or of all, in three rows or more: parts of a loss."""
+    parts = [
+        np.array([_number(text) for text in column])
+        for name, column in zip(row.names, row.columns, strict=True)
+        if name[0] != "_" and not TRAINING.fullmatch(name) and not HELD_OUT.fullmatch(name)
+    ]
+    parts = [part for part in parts[:_PARTS] if np.isfinite(part).all() and part.any()]
+    total = np.array(course)
+    if len(course) < ENOUGH or len(parts) < 2 or not np.isfinite(total).all() or len(set(course)) < ENOUGH:
+        return False
+    sums = [*(one + other for one, other in itertools.combinations(parts, 2)), np.sum(parts, axis=0)]
+    return any(bool((np.abs(each - total) <= _SUM * np.abs(total)).all()) for each in sums)
 
 
 def _number(text: Any) -> float:

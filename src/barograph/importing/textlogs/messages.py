@@ -51,7 +51,7 @@ _WORDS = (
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
     b"have died", b"unknown reason", b"assertion", b"error using", b"exploding",
     b"exited with", b"exited unexpectedly", b"execution halted", b"stopping training", b"illegal instruction",
-    b"trap: ",
+    b"trap: ", b"process down",
     *(word.lower() for word in (*_words_of(_KILLED), *_words_of(_FAULT))),
 )  # fmt: skip
 _OPENS = expression(rb"Traceback \(most recent call last\)")
@@ -98,6 +98,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
                 rb"(?i:\bexit(?:ed with|ing with)? (?:code|status):? 137\b)"),
      "killed", "SIGKILL"),
     (expression(rb"Segmentation fault|^zsh: segmentation fault(?=\s)|"
+                rb"^\s{0,2}segmentation fault(?: \(core dumped\))?\s*$|"
                 rb"^\[\d{1,3}\]\s{0,2}[+-]?\s{1,8}(?:\d{1,9} )?\s{0,8}segmentation fault\b|"
                 rb"\bSIGSEGV\b|exitcode\s{0,3}: -11\b|^Windows fatal exception: access violation|"
                 rb"\bfinished with exit code -1073741819\b"), "killed", "SIGSEGV"),

@@ -226,7 +226,7 @@ class Plain(engine.Dialect):
             scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
             scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
-                numbered = uncounted.numbered(row, own)
+                numbered = uncounted.numbered(row, own, not any(counts))
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
                 continue

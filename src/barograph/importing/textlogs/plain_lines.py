@@ -164,13 +164,13 @@ def row(line: bytes) -> forms.Parsed | None:
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
     is_trial = counts == [batch] and batch[2] is None and ITEM.match(line)  # with its settings
-    first = min((match.start() for match in counts), default=-1)
     words, found_pairs = list(heldout.PHASE.finditer(line)), list(_PAIR.finditer(line))
-    phases = heldout.phases_of(words)
+    first, phases = min((match.start() for match in counts), default=-1), heldout.phases_of(words)
     alone = _stands_alone(line, words, found_pairs)
     of_training = not phases or any(not phase for _, phase in phases)
     part = tallies.PART.search(line, epoch.end()) if counts == [epoch] and not of_training else None
-    if is_trial or _is_unfinished(bar if any(phase for _, phase in phases) else None, of_training, part, found_pairs):
+    evaluated = _is_evaluation(bar, phases, of_training, found_pairs)
+    if is_trial or _is_unfinished(evaluated and bar, of_training, part, found_pairs):
         return None  # an evaluation is a row once its bar is full, a trial with its settings never
     seen = None if counts else tallies.SEEN.search(line)
     names, known, beside = _unit(seen), False, b""
@@ -332,6 +332,21 @@ def _is_planned(line: bytes, count: re.Match[bytes], names: dict[str, Any]) -> b
         return False
     said = [name.encode() for name in names]
     return all(_A_RATE.match(name) or not _is_measure(name) for name in said) and any(map(_A_RATE.match, said))
+
+
+_NEAR_BY = 16  # bytes from a word for data to its measure
+
+
+def _is_evaluation(
+    bar: Any, phases: list[tuple[int, str]], of_training: bool, found_pairs: list[re.Match[bytes]]
+) -> bool:
+    """Whether a bar is that of an evaluation, and not one of the training behind which both their losses stand."""
+    held_out = [place for place, phase in phases if phase]
+    if not bar or not held_out or min(held_out) <= bar.start():
+        return bool(held_out)
+    if not all(any(at - 1 <= found.start() <= at + _NEAR_BY for found in found_pairs) for at in held_out):
+        return True  # a word of something else, as of a path
+    return not of_training and not any(bar.end() <= found.start() < min(held_out) for found in found_pairs)
 
 
 def _is_unfinished(bar: Any, of_training: bool, part: Any, found_pairs: list[re.Match[bytes]]) -> bool:

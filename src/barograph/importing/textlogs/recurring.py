@@ -12,6 +12,7 @@ held out or have a known measure.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ _FIRST = 2  # numbers before which all words of the lines must be the same
 _DAMAGED = 4  # times the lines that are cut, or have another program's words inside: the whole ones are more
 _AGAIN = 0.34  # of a count's steps go back, and to where it began: other launches or folds
 _RESUMED = 0.06  # of them go back to anywhere: resumed launches
+_NOT_FINITE = expression(rb"(?<![\w.])-?(?:nan|NaN|inf|Inf|Infinity)(?![\w.])")
 _DIGITS = expression(rb"\d\D{1,400}\d")
 _BLANKS = expression(rb"\s{1,1000}")
 _WORDS = expression(rb"[A-Za-z_][\w./@%'-]{0,40}(?: [A-Za-z_][\w./@%'-]{0,40}){0,6}")
@@ -110,13 +112,19 @@ class Recurring(forms.Lines):
         plain = {index: _plainly(lines[index]) for index in picks}
         alike: dict[bytes, list[int]] = {}  # by what is left without numbers: quickly said, and nearly right
         for index in picks:
-            alike.setdefault(plain[index].translate(None, _NUMERIC)[:_BEGINS], []).append(index)
+            alike.setdefault(_beginning(plain[index]), []).append(index)
         rows: list[forms.Raw] = []
         for begin, found in alike.items():
             if (known or len(found) >= _ALIKE) and _read(plain, found[:_TRIED], known, begin):
                 rows += _read(plain, found, known, begin)
         taken = {index for row in rows for index in row.where.tolist()}
         return rows, [index for index in picks if index not in taken]
+
+
+def _beginning(line: bytes) -> bytes:
+    """How a line begins without its numbers, of which one may be NaN or infinite."""
+    line = _NOT_FINITE.sub(b"", line) if b"nan" in line or b"NaN" in line or b"inf" in line else line
+    return line.translate(None, _NUMERIC)[:_BEGINS]
 
 
 def _plainly(line: bytes) -> bytes:
@@ -292,12 +300,15 @@ def _errors(values: dict[int, str], names: list[str], numbers: list[list[bytes]]
     ]
     best = next((at for at, name in enumerate(names) if name.lower() in ("best", "besttest")), None)
     if best is None and [values[at] for at in bare] == ["learn"] and "remaining" in names:  # trees of CatBoost
-        (learnt,) = (numbers[at] for at in bare)
-        return values | {at: "learn/loss" for at in bare} if float(learnt[-1]) < float(learnt[0]) else values
+        (learnt,) = ([value for value in map(float, numbers[at]) if math.isfinite(value)] for at in bare)
+        return values | {at: "learn/loss" for at in bare} if learnt and learnt[-1] < learnt[0] else values
     held_out = max((at for at in bare if best is not None and at < best), default=None)
     if best is None or held_out is None:
         return values
-    pairs = list(zip(map(float, numbers[best]), map(float, numbers[held_out]), strict=True))
+    both = zip(map(float, numbers[best]), map(float, numbers[held_out]), strict=True)
+    pairs = [(least, now) for least, now in both if not math.isnan(least + now)]
+    if not pairs:
+        return values
     above = any(least < now for least, now in pairs)
     if not all(least <= now for least, now in pairs) or not (above or pairs[-1][0] < pairs[0][0]):
         return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from barograph.importing.textlogs import counting, forms
@@ -31,15 +32,23 @@ def _comes_again(row: forms.Raw) -> bool:
     return len(set(epochs)) < len(epochs)
 
 
-def numbered(row: forms.Raw, own: dict[str, Any]) -> list[forms.Raw]:
-    """Rows without a step: 1, 2, 3."""
+def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False) -> list[forms.Raw]:
+    """Rows without a step: 1, 2, 3. alone: no line counts anything; then two are enough of which one says a loss of NaN
+    (a single one may be what stands there before the first)."""
     key, numbers = "\n".join(row.names), own["numbers"]
     least = counting.ENOUGH if key in own.get("short", ()) else NUMBERED
+    least = 2 if alone and _says_nan(row) else least
     if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
         return []
-    before = numbers[key]
-    numbers[key] += len(row.where)
+    before = numbers.get(key, 0)
+    numbers[key] = before + len(row.where)
     return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
+
+
+def _says_nan(row: forms.Raw) -> bool:
+    """Whether a loss is not a number."""
+    losses = [column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith("loss")]
+    return any(isinstance(text, bytes) and text.lower().lstrip(b"-+") == b"nan" for text in itertools.chain(*losses))
 
 
 def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:

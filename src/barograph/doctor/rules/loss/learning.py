@@ -17,7 +17,7 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.one_answer import nothing_helps, nothing_moves, one_share, same_answers
+from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers, with_certainty
 from barograph.doctor.rules.loss.short_runs import (
     answers_by_chance,
     drops_to_a_guess,
@@ -28,7 +28,6 @@ from barograph.doctor.rules.loss.short_runs import (
     nothing_learnt,
     stands_still,
     stays_a_guess,
-    sure_and_wrong,
 )
 from barograph.doctor.rules.loss.suspects import advice, suspects
 from barograph.doctor.rules.optimizer.early import began_blank
@@ -122,7 +121,8 @@ class NotLearning(CurveRule):
     logged, and the loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in
     which losses and accuracies are the same to the last digit, but for the training's first row, where no accuracy
     reaches a half; and four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones
-    within a fiftieth of it, and whose evaluations have the same accuracy each time, that of such a guess.
+    within a fiftieth of it, and whose evaluations have the same accuracy each time, that of such a guess. So are four
+    rows or more whose losses are, but for the first, the share of wrong answers times −ln of an epsilon, as Keras's.
     Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
     for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
     end: the rate is too low.
@@ -390,13 +390,14 @@ class NotLearning(CurveRule):
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
         still = 0.0 if epochs or told or by_chance else stands_still(rows.value, *beside)
-        wrong = 0 if epochs or told or by_chance or still else sure_and_wrong(rows.value, *beside)
+        seen = epochs or told or by_chance or still or is_game(history, channel)
+        wrong = None if seen else with_certainty(self, rows, _unit(history), beside)
         if by_chance:
             yield one_share(self, rows, _unit(history), by_chance)
         elif still:
             yield nothing_moves(self, rows, _unit(history), still)
-        elif wrong and not is_game(history, channel):
-            yield nothing_helps(self, rows, _unit(history), wrong)
+        elif wrong is not None:
+            yield wrong
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:

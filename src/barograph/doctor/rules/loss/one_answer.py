@@ -11,8 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.loss.short_runs import cost_of_mistakes, sure_and_wrong
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from numpy.typing import NDArray
+
     from barograph.doctor.kernel.channels import ChannelRows
     from barograph.doctor.kernel.curve_rule import CurveRule
     from barograph.doctor.kernel.finding import Finding
@@ -57,6 +62,34 @@ def nothing_moves(rule: CurveRule, rows: ChannelRows, unit: str, share: float) -
                 "classes"],
         remedies=["Compare the weights before and after an epoch; look at the gradients' norms.",
                   "Look at the outputs: are they the same for each input? Check that there is one output a class."],
+    )  # fmt: skip
+
+
+def with_certainty(rule: CurveRule, rows: ChannelRows, unit: str, beside: list[NDArray[Any]]) -> Finding | None:
+    """Rows whose wrong answers are given with certainty, as losses and accuracies show; None for others."""
+    if cost := cost_of_mistakes(rows.value, beside[0]):
+        return each_mistake(rule, rows, unit, cost)
+    count = sure_and_wrong(rows.value, *beside)
+    return nothing_helps(rule, rows, unit, count) if count else None
+
+
+def each_mistake(rule: CurveRule, rows: ChannelRows, unit: str, cost: float) -> Finding:
+    """Rows whose loss is the share of wrong answers times what one costs that was given with certainty."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {unit} the loss is the share of wrong answers times {cost:.4g}: outputs are exactly 0 "
+        f"or 1, and no gradient comes through; it is {rows.value[-1]:.4g} at last",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="certain",
+        confidence=0.85,
+        evidence={"loss": rounded(float(rows.value[-1])), "cost": rounded(cost), "rows": len(rows)},
+        causes=["learning rate too high: outputs are saturated",
+                "wrong loss: its outputs are not probabilities, and it cuts them to 0 and 1",
+                "bad initialisation: inputs or weights are far too large"],
+        remedies=["Look at the outputs: are they 0 or 1, and the same for each input?",
+                  "End with a sigmoid or softmax, scale the inputs, and lower the learning rate by a factor of 10."],
     )  # fmt: skip
 
 

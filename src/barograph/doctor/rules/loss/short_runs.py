@@ -53,6 +53,11 @@ _STILL, _FITTED, _AT_FIRST = (
 )  # rows; a loss that may be rounded; of the loss, how far the first row may be
 _TO_FOUR_DIGITS = 1e-3  # of 1 over the number of classes
 _SURE, _RESTING, _MORE_CLASSES = 1.5, 0.01, 5  # times a guess; of losses, their spread; from which on shares vary
+_COSTS = (16.1181, 18.4207, 27.6310, 34.5388)  # −ln of usual epsilons; the first is Keras's
+_OTHER_SIDE = 15.9424  # −ln of float32's: what a wrong 1 costs where a wrong 0 costs the first
+_COST, _WRONG = 0.003, 0.05  # how far from it each row is, as a share; wrong answers at least
+_STEADILY, _FURTHER = (1.2, 1.6), 6  # times any row before, the first and the last of three that rise; rows before
+_TWENTY = 20.0  # times the first row, all that come after it
 _BY_CHANCE = 0.1  # how far an accuracy may be from one in that many, as a share
 
 
@@ -86,11 +91,14 @@ def repeats(value: NDArray[Any]) -> int:
 
 def leaps(value: NDArray[Any]) -> tuple[int, float] | None:
     """Of fewer than twelve rows [n] the first from which on all, three at least, are half as high again as any before;
-    and the lowest of these."""
+    and the lowest of these. Three at the end that rise one after the other, behind six or more, may begin lower."""
     for at in range(2, len(value) - 2):
         if value[:at].min() > 0 and value[at:].min() >= _LEAP * value[:at].max():
             return at, float(value[:at].min())
-    return None
+    ahead, last = value[:-3], value[-3:] / max(float(value[:-3].max(initial=0.0)), 1e-300)
+    rises = len(ahead) >= _FURTHER and ahead.min() > 0 and (numpy.diff(last) > 0).all()
+    steadily = rises and last[0] >= _STEADILY[0] and last[-1] >= _STEADILY[1]
+    return (len(ahead), float(ahead.min())) if steadily else None
 
 
 def turns(value: NDArray[Any]) -> tuple[int, float] | None:
@@ -199,9 +207,13 @@ def drops_to_a_guess(value: NDArray[Any], correct: NDArray[Any], steps: int) -> 
 
 def explodes(value: NDArray[Any]) -> tuple[int, float] | None:
     """Of four or five rows [n] the first of two at the end that are each five times the row before, the last a hundred
-    times the median of those ahead; and the lowest of these."""
+    times the median of those ahead; and the lowest of these. Or the second, where all behind the first are twenty times
+    as high, and the last five times any other and a hundred times the first."""
     if not 4 <= len(value) <= 5 or not value.min() > 0:
         return None
+    start, end = float(value[0]), float(value[-1])
+    if value[1:].min() >= _TWENTY * start and end >= max(_TIMES * value[:-1].max(), _HUNDRED * max(1.0, start)):
+        return 1, start
     ahead, (first, last) = value[:-2], value[-2:].tolist()
     grown = first >= _TIMES * ahead[-1] and last >= _TIMES * first and last >= _HUNDRED * max(1.0, median(ahead))
     return (len(value) - 2, float(ahead.min())) if grown else None
@@ -235,6 +247,19 @@ def sure_and_wrong(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDAr
     levels = [each for each in (value, evaluation) if len(each)]
     rests = all(numpy.ptp(each) < _RESTING * each.min() and each.min() > _SURE * math.log(count) for each in levels)
     return count if at_chance and rests else 0
+
+
+def cost_of_mistakes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:
+    """What each wrong answer costs where losses [n], four or more, are the share of wrong answers times −ln of an
+    epsilon, in all rows but the first: outputs are exactly 0 or 1, and a wrong one is kept from −ln 0. 0 where not."""
+    if len(value) < _STILL - 1 or len(accuracy) != len(value) or not 1 - accuracy.max() >= _WRONG:
+        return 0.0
+    costs = (value / (1 - accuracy))[1:]
+    for cost in _COSTS:
+        least = _OTHER_SIDE if cost == _COSTS[0] else cost
+        if (1 - _COST) * least < costs.min() and costs.max() < (1 + _COST) * cost:
+            return cost
+    return 0.0
 
 
 def never_changes(value: NDArray[Any], accuracy: NDArray[Any]) -> float:

@@ -20,8 +20,10 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.rules.loss.no_margin import no_margin
 from barograph.doctor.rules.loss.settled import COPY_FIRST, ONCE, REFERENCE, TWICE, has_settled, is_halves, is_reference
 from barograph.doctor.rules.loss.short_runs import repeats
+from barograph.doctor.rules.loss.zero_rows import CERTAIN, least_of_zeros
 from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
@@ -35,7 +37,6 @@ _WHOLE = 10  # digits of a number as it was computed
 _GUESSES = (2, 3, 10, 100, 1000)  # usual numbers of classes
 _LOOKED_BACK, _FEWEST = 4096, 20  # rows in which the losses of an epoch may come again
 _HELD = "optimizer holds other parameters: no weight changes"
-_HIDDEN = 2  # rows of zeros beside norms that are not finite
 
 # Losses that come of a probability that was kept from 0: float32's smallest number (also a denormal one), and usual
 # epsilons; 100 is where PyTorch's binary cross-entropy ends.
@@ -62,7 +63,9 @@ class ZeroLoss(SeriesRule):
 
     No training loss of a language model is 0: all labels are masked, the loss is not computed, or NaN is hidden (HF
     Trainer's `logging_nan_inf_filter` writes 0 where all losses since the last line were NaN; the gradient norm is NaN
-    then: two rows are enough). The stretch must have 5 rows. With a gradient norm of 0 or NaN it is critical.
+    then: two rows are enough). The stretch must have 5 rows; two are enough, for a warning, where each loss ahead was
+    above 100, which no rounding makes 0, and three where all ahead were NaN. With a gradient norm of 0 or NaN it is
+    critical.
 
     Silent or an info finding: a loss that was below 0.05 before, or in its last row, which has been fitted and rounded;
     (not where it fell ten-thousandfold within five rows, as where the targets can be seen or are all alike); one that
@@ -123,7 +126,7 @@ class ZeroLoss(SeriesRule):
         self, history: RunHistory, channel: Channel, start: tuple[int, int, int], length: int, last_step: int
     ) -> Iterator[Finding]:
         begin, step, segment = start
-        least = _least(history, channel, begin, segment, int(self.at["rows"]))
+        least = least_of_zeros(history, channel, begin, segment, int(self.at["rows"]))
         if length < least:
             return
         history.as_of(channel.rows(begin + least - 1, begin + least).time[0] if begin >= channel.start else None)
@@ -165,7 +168,7 @@ class ZeroLoss(SeriesRule):
         elif game:
             done = self._nonzero >= self.at["rows"] and _stands_at_bound(history, step, found_step, segment)
             severity = "warning" if done or (still and self._nonzero >= 3 * self.at["policy_rows"]) else "info"
-        elif not (hidden or still) and not self._nonzero:
+        elif not (hidden or still) and (not self._nonzero or needed < self.at["rows"]):
             severity = "warning"
         moves = not hidden and _evaluation_falls(history, step, found_step, segment)
         severity = "info" if moves else severity
@@ -174,7 +177,7 @@ class ZeroLoss(SeriesRule):
         if game and history.role("reward") is None and history.role("kl") is None and not fitted and not hidden:
             causes, remedies = list(_WON), list(_BALANCE)
         margins = between(margins_of(history), step, found_step + 1, segment)
-        if len(margins) and margins.min() > _CERTAIN and not hidden:
+        if len(margins) and margins.min() > CERTAIN and not hidden:
             severity, causes, remedies = "warning", list(_APART), list(_PREFER)
             message += f", with margins of {float(numpy.median(margins)):.3g}"
         if unlogged or moves:
@@ -208,34 +211,8 @@ def _evaluation_falls(history: RunHistory, step: int, last: int, segment: int) -
     return False
 
 
-def _least(history: RunHistory, channel: Channel, begin: int, segment: int, least: int) -> int:
-    """How many zeros are enough: two where the norms beside them are not finite, three where margins explain them."""
-    if _is_hidden(history, channel, begin, segment):
-        return _HIDDEN
-    rows = channel.rows(begin, begin + _PREFERRED)
-    if margins_of(history) is None or rows.first != begin or len(rows) < _PREFERRED:
-        return least
-    history.as_of(rows.time[-1])
-    margins = between(margins_of(history), int(rows.step[0]), int(rows.step[-1]) + 1, segment)
-    history.as_of(None)
-    return _PREFERRED if len(margins) >= _PREFERRED and margins.min() > _CERTAIN else least
-
-
-def _is_hidden(history: RunHistory, channel: Channel, begin: int, segment: int) -> bool:
-    """Whether the norm is not finite in the first rows of a stretch of zeros: what was not finite is logged as 0."""
-    rows = channel.rows(begin, begin + _HIDDEN)
-    if rows.first != begin or len(rows) < _HIDDEN or history.role("norm") is None:
-        return False
-    history.as_of(rows.time[-1])
-    norms = between(history.role("norm"), int(rows.step[0]), int(rows.step[-1]) + 1, segment, finite=False)
-    history.as_of(None)
-    return len(norms) >= _HIDDEN and not numpy.isfinite(norms).any()
-
-
 _AN_ERROR = re.compile(r"(?i)(?:.*[^a-z])?(?:r?mse|mae)(?:[^a-z].*)?")
 _EVALUATED, _BETTER = 3, 0.95  # evaluations, and what is left of their loss
-_PREFERRED = 3  # zeros of a preference
-_CERTAIN = 10.0  # nats of a margin: what is left of the loss is e⁻¹⁰
 _APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",
           "overfitting: the pairs are memorized")  # fmt: skip
 _PREFER = ("Lower the learning rate by a factor of 10 or more, or beta; stop at margins of a few nats.",
@@ -295,7 +272,7 @@ class FrozenLoss(SeriesRule):
     come again epoch after epoch, three times to the last digit, are of weights that don't change too. Four rows are
     enough of a number that comes of a probability of 0 which was kept from it, as −ln of float32's smallest. A loss of
     ln 2 of preferences whose graph has a reference, while all weights change, is that of a reference which is the
-    policy itself.
+    policy itself; so are four rows beside margins of exactly 0 behind a warmup.
 
     It is a warning, critical where the gradient norm is 0 or frozen too. A loss below 0.05, or of a policy, is an info
     finding; so is one that ran into its value: its last changes were each at most half of the one before, down to a
@@ -378,6 +355,8 @@ class FrozenLoss(SeriesRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         """Epochs whose losses are the same, row by row. What the watch has seen since is put into what was said."""
         told, last = self._told, channel.rows(channel.end - 1)
+        if told is None and (unmoved := no_margin(self, history, channel)) is not None:
+            yield unmoved
         held = told is not None and told.causes[:1] == [_HELD] and len(last) > 0
         place = (int(last.step[0]), 1 << 62, int(last.segment[0])) if held else (0, 0, 0)
         if told is not None and held and is_reference(history, float(last.value[0]), place):

@@ -49,11 +49,10 @@ class SpentGradient:
         if self._kept is None or self._kept[0] != id(optimizer):
             return
         (_, marks, chosen, alias, held), self._kept = self._kept, None
-        gradient = getattr(chosen(), "grad", None)
+        gradient: Any = getattr(chosen(), "grad", None)
         same = gradient is not None and gradient.data_ptr() == alias.data_ptr() and marks == _marks(own)
         if same and not current.backwards:
-            alike: Tensor = gradient == held
-            current.put("spent", ("",), (alike.all() & held.any()).reshape(1))
+            current.put("spent", ("",), (held.eq(gradient).all() & held.any()).reshape(1))
 
 
 def _marks(own: Owned) -> list[tuple[int, int]]:

@@ -165,6 +165,38 @@ def test_a_recurrent_layer_that_is_read_behind_its_texts_is_found(tmp_path: Path
     assert (found is not None and found["severity"] == "warning") == (way != "last token")
 
 
+@pytest.mark.parametrize(
+    ("way", "blank", "says"),
+    [
+        ("sum", True, False),
+        ("sum", False, True),
+        ("layer", True, True),  # a layer with a bias makes something of nothing
+        ("not zero", True, True),
+    ],
+)
+def test_a_table_whose_padding_is_zero_adds_nothing_to_a_sum(tmp_path: Path, way: str, blank: bool, says: bool) -> None:
+    class Reader(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(3)
+            self.words, self.head = nn.Embedding(30, 8, padding_idx=0 if blank else None), nn.Linear(8, 2)
+            self.layer = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+            if way == "not zero":
+                nn.init.normal_(self.words.weight)
+
+        def forward(self, tokens: Any) -> Any:
+            found = self.words(tokens)
+            found = self.layer(found) if way == "layer" else found
+            return self.head(found.sum(1) / (tokens > 0).sum(1, keepdim=True))
+
+    def loss_of(model: nn.Module, step: int) -> Any:
+        dice = torch.Generator().manual_seed(step)
+        tokens, lengths = torch.randint(1, 30, (12, 20), generator=dice), torch.randint(6, 17, (12, 1), generator=dice)
+        return functional.cross_entropy(model(torch.where(torch.arange(20) < lengths, tokens, 0)), tokens[:, 0] % 2)
+
+    assert (findings_of_training(tmp_path, Reader(), loss_of, 10).get("padding_read") is not None) == says
+
+
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
     ("way", "given", "severity"),

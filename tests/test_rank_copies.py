@@ -10,9 +10,13 @@ import pytest
 from rule_columns import findings
 
 from barograph.core.record import Record
+from barograph.core.values import DeviceValues
 from barograph.doctor.rules.ranks.modes import RanksModes
 from barograph.doctor.rules.ranks.ranks import RanksDrifted
+from barograph.probes.data import labels
+from barograph.probes.ranks import entries
 from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, CopiesSeen, both_numbers
+from barograph.probes.ranks.exchange import ExchangeEntry
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -156,6 +160,47 @@ def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_ho
     assert ours.take() == {"checksum": first["checksum"], "checks": FIRST}  # the loop compares from now on
     ours.close()
     assert not model._forward_pre_hooks
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_watch_tells_labels_by_the_gradient_of_the_scores_whatever_is_done_to_the_examples(same: bool) -> None:
+    torch.manual_seed(1)
+    one, other = nn.Linear(6, 5), nn.Linear(6, 5)
+    ours, theirs = RankCopies(one), RankCopies(other)
+    drawn = torch.randint(0, 5, (24,))
+    for model, target in ((one, drawn), (other, drawn if same else drawn.roll(1))):
+        nn.functional.cross_entropy(model(torch.randn(24, 6)), target).backward()
+        with torch.no_grad():
+            model(torch.randn(24, 6))  # an evaluation
+    first, second = ours.take(), theirs.take()
+    assert first["labels"] and (first["labels"] == second["labels"]) == same
+    assert "labels" not in ours.take()
+    nn.functional.cross_entropy(one(torch.randn(24, 6)), torch.zeros(24, dtype=torch.long)).backward()
+    assert "labels" not in ours.take()  # one class tells nothing
+    ours.close()
+    assert not one._forward_hooks
+
+
+def test_what_is_on_its_way_from_a_device_is_waited_for_before_it_is_exchanged() -> None:
+    class Late(DeviceValues):
+        """Values that are not there at the first looks."""
+
+        def __init__(self, values: dict[str, Any], looks: int = 3):
+            super().__init__(values)
+            self.left = looks
+            self.arrivals = [self._arrived]
+
+        def _arrived(self) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+    target = torch.arange(24) % 5
+    told = Late({"all": labels.on_device([target]).values["all"]})  # type: ignore[union-attr]
+    entry = ExchangeEntry(3, ("loss",), 7, [1.5])
+    entries.mark(entry, 12, None, {"labels": told})
+    assert entry.labels == 0 and entry.fingerprint == 12 and entry.settle is not None
+    entry.settle(entry)
+    assert told.left < 0 and entry.labels == labels.host_mark([target]) and entry.values == [1.5]
 
 
 def test_gradients_that_a_loop_clears_before_it_compares_are_those_of_the_step() -> None:

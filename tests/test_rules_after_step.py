@@ -10,7 +10,7 @@ import pytest
 from rule_curves import falling, found
 
 from barograph.doctor.rules.evaluation.smoothed import SmoothedEvaluation
-from barograph.doctor.rules.gradient.after_step import ClippedAfter, MicroBatchDropped
+from barograph.doctor.rules.gradient.after_step import ClippedAfter, GradientAgain, MicroBatchDropped
 from barograph.doctor.rules.loss.given_twice import GivenTwice
 
 PIECES = pytest.mark.parametrize("pieces", [(), (4, 30, 70)])
@@ -66,6 +66,13 @@ def test_gradients_that_are_scaled_behind_the_step_are_clipped_too_late(
 ) -> None:
     series = {"model/scaled_after": (np.arange(2, 2 + len(factors)), np.array(factors))}
     assert len(found([ClippedAfter()], series, pieces)) == says
+
+
+@PIECES
+@pytest.mark.parametrize(("steps", "says"), [(8, True), (7, False)])
+def test_steps_with_gradients_that_were_used_already_are_told(steps: int, says: bool, pieces: tuple[int, ...]) -> None:
+    series = {"model/gradient_again": (2 * np.arange(steps), np.ones(steps))}
+    assert len(found([GradientAgain()], series, pieces)) == says
 
 
 @PIECES
@@ -130,3 +137,41 @@ def test_a_training_that_clips_too_late_and_smooths_its_evaluation_says_both(tmp
     told = {part["rule"] for one in diagnose(stored)["findings"] for part in (*one["evidence"].get("story", ()), one)}
     assert ({"clipped_after", "smoothed_evaluation"} & told) == ({"clipped_after", "smoothed_evaluation"} if wrong
                                                                  else set())  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["twice", "once", "scaler", "cleared", "by hand", "closure", "two passes"])
+def test_only_a_step_without_a_backward_pass_of_its_own_uses_gradients_again(tmp_path: Path, how: str) -> None:
+    torch = pytest.importorskip("torch")
+    import barograph
+
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=how == "scaler")
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+
+    def backward() -> torch.Tensor:
+        loss = torch.nn.functional.cross_entropy(model(torch.randn(8, 6)), torch.randint(0, 3, (8,)))
+        scaler.scale(loss).backward()
+        return loss
+
+    for step in range(1, 13):
+        loss = backward()
+        if how == "closure":
+            optimizer.step(backward)
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad(set_to_none=False) if how == "cleared" else None
+        if how == "by hand":
+            for parameter in model.parameters():
+                parameter.grad.copy_(torch.randn_like(parameter))
+        backward() if how == "two passes" else None
+        if how != "once":
+            optimizer.step()
+        optimizer.zero_grad()
+        run.log({"train/loss": loss.item()}, step=step)
+    run.finish()
+    again = "model/gradient_again" in barograph.StoredRun(run.dir).names()
+    assert again == (how in ("twice", "scaler", "closure"))

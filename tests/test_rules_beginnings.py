@@ -22,6 +22,9 @@ from barograph.doctor.rules.data.beginnings import ForgottenTexts
         ({"wording_beside": 0.6}, 1.0, 2.4, {}, False),
         ({"wording_beyond": 0.7}, 1.0, 2.4, {}, False),
         ({"wording_batches": 15.0}, 1.0, 2.4, {}, False),
+        ({"wording_beyond": 0.6, "example_rows": 5.0}, 1.0, 2.4, {}, True),  # the loss jumps where a part begins
+        ({"wording_beyond": 0.4, "example_rows": 5.0}, 1.0, 2.4, {}, False),
+        ({"wording_beyond": 0.6, "example_rows": 3.0}, 1.0, 2.4, {}, False),
         ({}, 1.0, 2.4, {"curriculum": True}, False),
     ],
 )

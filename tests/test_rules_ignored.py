@@ -20,6 +20,9 @@ LOOKS, EVALUATIONS = np.arange(0, 100, 10), np.arange(25, 100, 20)
         (9.0, {"asked_all": 0.0, "ignored_token": 0.0}, ["info"]),  # as in the training
         (9.0, {"asked_all": 0.0}, ["info"]),  # prompts are not asked for, and what they have is not known
         (9.0, {"asked_all": 1.0, "target_shift": 0.0}, ["info"]),  # of something else than the next token
+        (9.0, {"asked_all": 1.0, "opens_with": 0.0}, ["info"]),  # each text begins with it: nothing asks for it
+        (9.0, {"asked_all": 1.0, "opens_with": -1.0}, ["info", "warning"]),
+        (9.0, {"asked_all": 0.0, "ignored_token": 3.0, "opens_with": 0.0}, ["info"]),
         (0.0, {"asked_all": 1.0}, []),  # at the end of rows alone
     ],
 )

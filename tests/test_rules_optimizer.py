@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 from rule_curves import found
 
-from barograph.doctor.rules.optimizer.accounts import RateTooLow
+from barograph.doctor.rules.optimizer.accounts import RateTooLow, ScheduleStuck
 from barograph.doctor.rules.optimizer.decay import DecayDominates
 from barograph.doctor.rules.optimizer.epsilon import EpsilonDominates
 from barograph.doctor.rules.optimizer.optimizer import (
@@ -496,3 +496,35 @@ def test_a_loss_like_a_guess_of_a_model_whose_gains_are_set_apart_is_not_of_one_
     columns = {f"model/{name}": numpy.full(200, value) for name, value in figures.items()}
     columns |= {"model/reach": numpy.linspace(0, 0.1, 200), "train/loss": noisy(200) * 0 + 4.8}
     assert bool(only(findings([RateTooLow()], columns, facts={"finished": True}), "rate_too_low")) == warns
+
+
+@pytest.mark.parametrize(
+    ("base", "peak", "says", "squared"),
+    [
+        (3e-3, 3e-3, True, True),
+        (3e-3, 2e-2, True, False),
+        (1.0, 1e-5, True, False),  # the schedule counts in rates
+        (3e-3, 0.9, True, False),
+    ],
+)
+def test_a_schedule_that_gives_the_rate_for_a_factor_is_the_cause_of_a_rate_that_is_too_low(
+    base: float, peak: float, says: bool, squared: bool
+) -> None:
+    looks = numpy.arange(0, 120, 10)
+    shares = peak * numpy.concatenate([[0.1], 1 - numpy.arange(11) / 12])
+    columns = {"model/drawn": (numpy.array([0]), numpy.ones(1)), "train/loss": numpy.full(120, 1.7),
+               "model/reach": (numpy.array([0, 100]), numpy.array([0.0, 0.01])), "model/rate_share": (looks, shares),
+               "model/rate_in_force": (looks, base * shares)}  # fmt: skip
+    told = only(findings([RateTooLow()], columns, facts={"finished": True}), "rate_too_low")
+    assert [one.causes[0].startswith("schedule gives the learning rate itself") for one in told] == [squared] * says
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_a_share_of_the_rate_that_never_falls_is_told_by_its_own_rule(falls: bool) -> None:
+    looks = numpy.arange(0, 120, 10)
+    shares = 1e-3 * (12 - numpy.arange(12.0) if falls else 1 + numpy.arange(12.0))
+    columns = {"model/drawn": (numpy.array([0]), numpy.ones(1)), "train/loss": numpy.full(120, 1.7),
+               "model/reach": (numpy.array([0, 100]), numpy.array([0.0, 0.01])), "model/rate_share": (looks, shares),
+               "model/rate_in_force": (looks, 3e-3 * shares)}  # fmt: skip
+    told = findings([RateTooLow(), ScheduleStuck()], columns, facts={"finished": True})
+    assert [one.rule for one in told.values()] == ["rate_too_low" if falls else "schedule_stuck"]

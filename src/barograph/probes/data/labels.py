@@ -82,7 +82,12 @@ def on_device(labels: Sequence[Any]) -> DeviceValues | None:
 
 def device_mark(copy: DeviceValues) -> int:
     """The number of labels whose copy has arrived: that of the same labels in host memory."""
-    values = copy.values["all"].numpy().reshape(-1, 3)
+    return mark_of(copy.values["all"])
+
+
+def mark_of(copied: Any) -> int:
+    """The same of what `on_device` has queued, in host memory."""
+    values = copied.numpy().reshape(-1, 3)
     mark, bits = 0, 0.0
     for one in values:
         bits = max(bits, _bits(float(one[1]), int(one[2])))

@@ -13,6 +13,7 @@ from barograph.probes.model import graphs, samplers, schedulers
 from barograph.probes.model.findings import listed
 from barograph.probes.model.scaled_after import ScaledAfter
 from barograph.probes.model.settings import group_settings, is_coupled
+from barograph.probes.model.spent import SpentGradient
 
 if TYPE_CHECKING:
     from barograph.probes.model.parameters import Owned
@@ -32,12 +33,13 @@ class OptimizerAccounts:
         self._highest = 0.0  # rate of a group
         self._rateless = False  # whether a group had a rate of 0 beside others
         self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
-        self._scaled = ScaledAfter()
+        self._scaled, self._spent = ScaledAfter(), SpentGradient()
 
     def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
         """A step begins. rates: of each group, None where it is not known without waiting."""
         first, travel = self.count(current, optimizer, rates)
         self._scaled.begins(current, optimizer)
+        self._spent.begins(current, optimizer, own)
         if self._empty.get(id(optimizer)) is None:
             self._empty[id(optimizer)] = not any(optimizer.state.get(item) for item in own.parameters)
             current.figures |= _listed_twice(own)
@@ -106,6 +108,7 @@ class OptimizerAccounts:
     def after(self, current: ModelRound, optimizer: Any, own: Owned) -> None:
         """A step has ended."""
         self._scaled.ended(optimizer, own)
+        self._spent.ended(optimizer, own)
         if not self._says or len(current.begun) != 1:
             return
         states = [state for item in own.parameters if item.grad is not None and (state := optimizer.state.get(item))]

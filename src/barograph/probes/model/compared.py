@@ -37,7 +37,7 @@ ALIGNED = ("rows", "loss", "own", "chance", "off")
 RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
-_BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "ignored_token", "asked_all",
+_BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "ignored_token", "asked_all", "opens_with",
            "target_shift")  # fmt: skip
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
@@ -146,7 +146,7 @@ class ComparedAnswers:
                 known, asked = (one.view(count, -1)[:_TEXTS] for one in (alive, lines))
                 given = tokens[:, : known.shape[1]]
                 begins = *answer_begins(given, known), answers_apart(given, known), ignored_in(tokens, known)[0]
-                self._begins = _stacked((*begins, known.all(), ahead(tokens, asked, known)))
+                self._begins = _stacked((*begins, known.all(), _opens_with(tokens), ahead(tokens, asked, known)))
 
     def _equal(self, one: Any, other: Any) -> None:
         import torch
@@ -205,6 +205,16 @@ class ComparedAnswers:
                 current.put("renamed", kinds, torch.stack([renamed(self._mixed[kind]) for kind in mixed], 1))
         self._left, self._begins, self._tokens, self._beyond = _FUNCTIONS, None, None, None
         self._counts, self._tables, self._mixed, self._smoothed = {}, {}, {}, 0.0
+
+
+def _opens_with(tokens: Tensor) -> Tensor:
+    """The token that all texts [rows, places] begin with and that stands nowhere else, so that nothing asks for it; −1
+    without one."""
+    import torch
+
+    first = tokens[0, 0]
+    alone = (tokens[:, 0] == first).all() & ~(tokens[:, 1:] == first).any()
+    return torch.where(alone, first, -torch.ones_like(first))
 
 
 def _stacked(some: tuple[Tensor, ...]) -> Tensor:

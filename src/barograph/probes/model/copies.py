@@ -1,9 +1,11 @@
 """Whether ranks are copies of one training: what each is given, its weights and gradients, for their comparison.
 
 In:   the model that a rank watches; the steps at which ranks are compared.
-Out:  a fingerprint of the inputs of the last pass with gradients, how many layers are in training mode, and a
-      fingerprint of some of the weights: numbers that are equal on ranks that have the same. On a device fingerprints
-      are tensors; nothing is waited for.
+Out:  a fingerprint of the inputs of the last pass with gradients, what tells the labels of its rows, how many layers
+      are in training mode, and a fingerprint of some of the weights: numbers that are equal on ranks that have the
+      same. On a device they are tensors; nothing is waited for.
+
+A row's label is the class whose score gets the least gradient: of a cross-entropy that alone is below 0.
 
 The first one of the weights is of those before the first step, the second one is of the gradients. Only ranks that
 begin as copies can drift apart: the parts of a model that is split over ranks differ from the start.
@@ -17,9 +19,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from barograph.probes.data import labels
+from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.doubles import has_mode
 from barograph.probes.model.examples import fingerprints
-from barograph.probes.model.guest import before
+from barograph.probes.model.guest import Guest, after, before
 from barograph.probes.model.parameters import mesh_of, trainable
 from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, both_numbers
 
@@ -35,6 +39,7 @@ class RankCopies:
         self._count = 0  # compared steps
         self._inputs: Any = None  # of the last pass of this step
         self._known: Any = None  # those of the step before: inputs that never change say nothing
+        self._labels: Any = None  # of that pass's rows
         self._switched = [one for one in inner.modules() if has_mode(one)]  # layers
         self._layers = 0  # of those, how many are in training mode in the pass of this step that has most
         self._gradients: Any = None  # as the optimizer's step began: a loop may clear them before it compares
@@ -46,8 +51,8 @@ class RankCopies:
         self._some += held[-1:] if self._some and self._some[-1] is not held[-1] else []  # a head is last
         self._first = self._of_weights()  # before the first step
         self._runs = False  # whether a pass was seen
-        see = before(inner, self._see, with_kwargs=True) if whole or (sharded and not split) else None
-        self._handle = see
+        copies = whole or (sharded and not split)
+        self._handles = [before(inner, self._see, with_kwargs=True), after(inner, self._returned)] if copies else []
 
     def _see(self, module: Any, given: Any, named: Any) -> None:
         """The model is about to run."""
@@ -63,6 +68,22 @@ class RankCopies:
         with contextlib.suppress(Exception):  # tensors of another make
             tensors = [one for one in (*given, *named.values()) if isinstance(one, torch.Tensor) and one.numel() > 1]
             self._inputs = _print([one for one in tensors[:2] if mesh_of(one) is None], varied=True)
+
+    def _returned(self, module: Any, given: Any, output: Any) -> None:
+        """The model has run."""
+        with contextlib.suppress(Exception):  # an output of another make
+            tensor = first_tensor(output) if self._looks() else None
+            if tensor is not None and tensor.requires_grad and tensor.dim() == 2 and tensor.shape[1] > 1:
+                tensor.register_hook(Guest(self._differentiated))
+
+    def _differentiated(self, gradient: Any) -> None:
+        """What the scores of each row get."""
+        import torch
+
+        with contextlib.suppress(Exception), torch.no_grad():
+            if mesh_of(gradient) is None:
+                target = [gradient.argmin(1)]
+                self._labels = labels.on_device(target) if gradient.device.type != "cpu" else labels.host_mark(target)
 
     def _looks(self) -> bool:
         return self._count < _OFTEN or self._count % _SELDOM == 0
@@ -92,8 +113,9 @@ class RankCopies:
                 found["checksum"] = self._of_weights() if self._count else self._first
             found["checks"] = kind if found["checksum"] is not None else None
             found["layers"] = self._layers or None
+            found["labels"] = self._labels or None
         self._count += 1
-        self._inputs, self._layers = None, 0
+        self._inputs, self._layers, self._labels = None, 0, None
         return {name: value for name, value in found.items() if value is not None}
 
     def restart(self) -> None:
@@ -102,8 +124,9 @@ class RankCopies:
 
     def close(self) -> None:
         """Leave no hook behind."""
-        if self._handle is not None:
-            self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
 
 def averaged_over(model: Any) -> dict[str, float]:

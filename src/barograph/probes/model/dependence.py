@@ -62,6 +62,7 @@ class DependenceLook:
         self._on = False
         self._handles: list[Any] = []
         self._sources: list[Tensor] = []
+        self._blank: dict[int, tuple[int, Tensor]] = {}  # by source's id: token of its padding; whether its line is 0
         self._mixed: set[int] = set()  # sources, by id, in which places were brought together already
         self._mixes: set[int] = set()  # layers, by id, of parts that do so
         self._has_mixed = False  # whether one of them has run in this pass
@@ -80,6 +81,7 @@ class DependenceLook:
         if not self._on:
             return
         self._sources, self._mixed, self._has_mixed, self._ends = [], set(), False, []
+        self._blank = {}
         self._entrance.began()
         self._moment = _moment()
         self._beside = [one.detach() for one in tensors if one.dim() < 3]
@@ -105,6 +107,9 @@ class DependenceLook:
         first = not self._sources or ("Embedding" in type(module).__name__ and tuple(tensor.shape[:2]) in self._texts)
         if first and len(self._sources) < _SOURCES:
             self._sources.append(tensor)
+            padding = getattr(module, "padding_idx", None)
+            if isinstance(padding, int) and mesh_of(module.weight) is None:
+                self._blank[id(tensor)] = padding, (module.weight[padding] == 0).all()
             # of a frozen model whose head is trained, what the head is given knows of other places
             known = self._has_mixed and "Embedding" not in type(module).__name__
             self._mixed |= {id(tensor)} if known else set()
@@ -156,11 +161,29 @@ class DependenceLook:
         states = [(kind, one) for (kind, _), one in zip(ends, of_ends, strict=True) if one is not None]
         mixed = [id(source) in self._mixed for source, one in zip(sources, gradients, strict=True) if one is not None]
         with torch.no_grad():
-            found = self._figures([one for one in gradients if one is not None], mixed, output, rows, places)
+            read = [
+                self._without_blank(id(source), one)
+                for source, one in zip(sources, gradients, strict=True)
+                if one is not None
+            ]
+            found = self._figures(read, mixed, output, rows, places)
             if places is not None:
                 return found
             found = output.new_full((len(FIGURES),), math.nan, dtype=torch.float32) if found is None else found
             return self._of_padding(found, states, rows)
+
+    def _without_blank(self, source: int, gradient: Tensor) -> Tensor:
+        """The gradient of a table's lines, 0 at the padding where its line is 0 and stays so, if nothing but sums is
+        behind it, in which all places of a row have one weight: they read nothing there."""
+        import torch
+
+        padding, blank = self._blank.get(source, (-1, gradient))
+        tokens = next((one for one in self._tokens if one.shape == gradient.shape[:2]), None)
+        if padding < 0 or tokens is None:
+            return gradient
+        size = gradient.abs().amax()
+        summed = blank & ((gradient - gradient[:, :1]).abs().amax() <= _LEAST * size)
+        return torch.where(((tokens == padding) & summed)[..., None], 0.0, gradient)
 
     def _of_padding(self, found: Tensor, states: list[tuple[str, Tensor]], rows: Tensor) -> Tensor:
         """Add what the last states of recurrent layers say, and whether the model is given where padding is. states:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from barograph.probes.model import finite, flow, given, outputs
+from barograph.probes.model import finite, flow, given, outputs, spent
 from barograph.probes.model.optimizers import COLUMNS
 from barograph.probes.model.rounds import ModelRound
 from barograph.probes.stats.statistics import PERCENTILES
@@ -116,7 +116,7 @@ def make(
     _states(numbers, tables)
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
-    fields |= outputs.fields_of(numbers) | given.fields_of(numbers)
+    fields |= outputs.fields_of(numbers) | given.fields_of(numbers) | spent.fields_of(numbers)
     if "finite" in numbers:
         fields |= finite.figures(*map(float, numbers["finite"][1][0]))
     if state is not None:

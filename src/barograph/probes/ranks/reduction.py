@@ -140,7 +140,7 @@ class Ranks:
             entry.step_ms = math.nan if step_ms is None else float(step_ms)
             entry.wait_ms = math.nan if wait_ms is None else float(wait_ms)
             mark(entry, fingerprint, checksum, copies or {})
-            entry.labels = labels
+            entry.labels = labels or entry.labels
             link.send(entry)
             self._own(step, entry)
             if not self.wait:

@@ -20,7 +20,7 @@ from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.alike import SortedExamples, by_wording
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
-from barograph.doctor.rules.data.order import BY_SOURCE, at_least, in_time
+from barograph.doctor.rules.data.order import BY_SOURCE, at_least, in_time, jumps_of_loss
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -161,9 +161,11 @@ class ForgottenTexts(WatchRule):
     (`model/wording_apart`), batches that follow each other lie half as far apart as any two, or less
     (`model/wording_beside`), and four fifths of the variance of the batches' means are more than the variance of their
     rows explains (`model/wording_beyond`), in sixteen batches or more of eight texts or more: so it is of any text that
-    is read from its beginning. A warning where it does harm: the loss fell below all that evaluations have had, by a
-    fifth, in the middle one of eight rows, and came back up to there. Of a curriculum, of what is learnt in the order
-    of time by the configuration, of rewards, and of states that are carried from batch to batch nothing is said.
+    is read from its beginning. Of batches of four texts to seven, whose means are of few rows, half of that variance is
+    enough, where the loss jumps besides, three times, by three tenths and for four rows, as where another part begins.
+    A warning where it does harm: the loss fell below all that evaluations have had, by a fifth, in the middle one of
+    eight rows, and came back up to there. Of a curriculum, of what is learnt in the order of time by the configuration,
+    of rewards, and of states that are carried from batch to batch nothing is said.
 
     What to do: draw windows from the whole text at random, or shuffle documents before they are packed.
     """
@@ -175,10 +177,12 @@ class ForgottenTexts(WatchRule):
     least = 16
     about = "Texts come by what they are about, and what is learnt of one part is lost in the next."
     thresholds: ClassVar = {
-        **{name: SortedExamples.thresholds[name] for name in ("worded", "compared", "beside", "surely")},
+        **{name: SortedExamples.thresholds[name] for name in ("worded", "compared", "beside", "surely", "jump")},
         "batches": (16.0, "of texts; ours"),
         "rows": (8.0, "texts of a batch; ours"),
         "below": (0.8, "of the least evaluation loss, the training's; ours"),
+        "few": (4.0, "texts of a batch, where the loss jumps; ours"),
+        "partly": (0.5, "of the variance of their means, that their rows do not explain, there; ours"),
     }
     causes = (BY_SOURCE,)
     remedies = ("draw windows from the whole text at random, or shuffle documents before they are packed",)
@@ -186,7 +190,10 @@ class ForgottenTexts(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         names = ("example_rows", "wording_batches", "wording_beyond")
         rows, batches, beyond = (watched(history, name, place) for name in names)
-        enough = rows >= self.at["rows"] and batches >= self.at["batches"] and beyond >= self.at["surely"]
+        enough = rows >= self.at["rows"] and beyond >= self.at["surely"]
+        few = self.at["few"] <= rows < self.at["rows"] and beyond >= self.at["partly"]
+        enough |= few and jumps_of_loss(history, place, self.at["jump"]) > 0
+        enough &= batches >= self.at["batches"]
         alike = enough and by_wording(self.at, history, place) and not in_time(history, place)
         if alike and self._is_forgotten(history, place) and self.first(place[2]):
             yield self.finding(

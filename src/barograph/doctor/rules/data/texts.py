@@ -115,7 +115,8 @@ class IgnoredToken(WatchRule):
     that number as `ignore_index`, it is a warning; else (labels that were set to −100, as where the end of a text is
     also the padding) an info finding: a model that never learns to end a text goes on. A warning, too, where two
     evaluations in a row ask for it: all their places have targets (`model/eval_asked_all`), or those without are before
-    another token.
+    another token; but not for the one that all texts of an evaluation begin with and that stands nowhere else
+    (`model/eval_opens_with`), as where the training's alone are packed: nothing can ask for that.
 
     What to do: `ignore_index=-100`, and labels of −100 at the padding alone, by the mask of the padding.
     """
@@ -140,8 +141,9 @@ class IgnoredToken(WatchRule):
         return [*super().asked(history), (history.channel("model/eval_target_shift"), self._of_evaluation)]
 
     def _of_evaluation(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        every, theirs = (told(history, f"eval_{name}", place) for name in ("asked_all", "ignored_token"))
-        never = place[2] == self._segment and len(self._row) >= self.at["looks"]
+        names = ("asked_all", "ignored_token", "opens_with")
+        every, theirs, opens = (told(history, f"eval_{name}", place) for name in names)
+        never = place[2] == self._segment and len(self._row) >= self.at["looks"] and opens != self._token
         if not (never and value == 1 and (every == 1 or (theirs >= 0 and theirs != self._token))):
             self._asked = []
             return

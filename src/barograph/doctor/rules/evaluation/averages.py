@@ -289,7 +289,7 @@ class TeacherStill(WatchRule):
     In the first steps the watch finds a network of the same make that is called in these steps and gets no gradients.
     Its weights are those of the trained one, to a tenth of their size, and these were as torch draws them: nobody
     trained it. In 20 looks or more, over a hundred steps, it does not change at all, while the trained one moves
-    away from it, three times as far as it was and a twentieth of its size. References of a policy or a preference
+    away from it, three times as far as it was and a fiftieth of its size. References of a policy or a preference
     (a reward, or a logistic loss of differences, shows them) are left to their own rules.
 
     What to do: after each step `teacher = m * teacher + (1 - m) * student`, of all parameters, under `no_grad()`.
@@ -305,7 +305,7 @@ class TeacherStill(WatchRule):
         "looks": (20.0, "without any change; ours"),
         "asked": (10.0, "looks in whose step it was called; ours"),
         "steps": (100.0, "ours"),
-        "apart": (0.05, "of the weights' size, how far the trained one has come; ours"),
+        "apart": (0.02, "of the weights' size, how far the trained one has come; tables of tokens move little; ours"),
         "times": (3.0, "the distance at the first look; ours"),
     }
     causes = ("averaged weights not updated: the teacher is as it was drawn, and never changes",)

@@ -77,7 +77,7 @@ class AnswersBeside(WatchRule):
         if self.lasts(beside, place, self.at["evaluations"]):
             what = "one class above the target" if by == 1 else "one class below the target"
             what = what if abs(by) == 1 else f"the target of the row {'before' if by < 0 else 'behind'}"
-            where = "tokens of their own places" if ahead == 0 else "tokens two places ahead"
+            where = "tokens of their own places, or of those before" if ahead == 0 else "tokens two places ahead"
             more = f": its targets are the {where}, and the training's are one place ahead." if told else "."
             yield self.finding(
                 self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and "
@@ -211,7 +211,7 @@ class EvaluationShift(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         learnt = watched(history, "target_shift", place) == 1
         if self.lasts(learnt and value in _BESIDE, place, self.at["evaluations"]):
-            where = "tokens of their own places" if value == 0 else "tokens two places ahead"
+            where = "tokens of their own places, or of those before" if value == 0 else "tokens two places ahead"
             yield self.finding(
                 self._row[0][0], f"The targets of the evaluation are the {where}; those of the training are one place "
                 "ahead.", found=place[0], segment=place[2], confidence=0.97, evidence={"places": value},

@@ -1,8 +1,9 @@
-"""Gradients that are clipped when the optimizer's step is over, and those of a micro-batch that never come.
+"""Gradients that are clipped when the optimizer's step is over, or used once more, and those of a micro-batch that
+never come.
 
-In:   by what gradients were multiplied between a step's end and the next one's begin; passes of a step, forward and
-      backward, beside the configuration.
-Out:  findings of `ClippedAfter`, `MicroBatchDropped`.
+In:   by what gradients were multiplied between a step's end and the next one's begin, and whether nothing came there;
+      passes of a step, forward and backward, beside the configuration.
+Out:  findings of `ClippedAfter`, `GradientAgain`, `MicroBatchDropped`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,42 @@ class ClippedAfter(WatchRule):
             )  # fmt: skip
 
 
+class GradientAgain(WatchRule):
+    """The optimizer steps again with the gradients of the step before.
+
+    In eight steps that were looked at (`model/gradient_again`) all gradients of an optimizer were the tensors that they
+    were when its step before ended, nothing had changed them, one of them, which is kept, had the same numbers, not
+    all 0, and no backward pass came between: `step()` is called twice for one backward pass. Each batch counts twice,
+    and moments of Adam's kind decay twice as fast. `optimizer.step()` beside `scaler.step(optimizer)` takes the steps
+    as well that a GradScaler leaves out. A closure, gradients that are put there by hand, and those that were cleared
+    are none of this.
+
+    What to do: one call of `step()` behind each backward pass; with a GradScaler `scaler.step(optimizer)` alone.
+    """
+
+    name, family, kind, severity = "gradient_again", "gradient", "config", "warning"
+    proves = "training"
+    series = "model/gradient_again"
+    needs = ("=model/gradient_again",)
+    least = 8
+    about = "The optimizer steps twice with the same gradients."
+    thresholds: ClassVar = {"steps": (8.0, "ours")}
+    causes = ("optimizer stepped twice: `step()` is called again, with the gradients that it has used",)
+    remedies = ("call `step()` once behind each backward pass; with a GradScaler `scaler.step(optimizer)` alone",)
+
+    def begin(self) -> None:
+        self._steps: list[int] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._steps += [place[0]] if value == 1 else []
+        if len(self._steps) >= self.at["steps"] and self.first(place[2]):
+            yield self.finding(
+                self._steps[0], f"In {len(self._steps)} steps the optimizer has used the gradients of its step before "
+                "once more: no backward pass came between.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"steps": len(self._steps), "standing": True},
+            )  # fmt: skip
+
+
 class MicroBatchDropped(WatchRule):
     """Of a step's micro-batches one goes through the model, and has no backward pass.
 
@@ -85,4 +122,4 @@ class MicroBatchDropped(WatchRule):
             )  # fmt: skip
 
 
-RULES = (ClippedAfter, MicroBatchDropped)
+RULES = (ClippedAfter, GradientAgain, MicroBatchDropped)

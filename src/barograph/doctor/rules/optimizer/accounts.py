@@ -312,6 +312,30 @@ _HALF_A_UNIT = {"half": 2.0**-12, "bfloat": 2.0**-9}  # of a number: a change th
 _LOST = "updates lost in rounding: they are below half a unit in the last place of 16-bit weights"
 
 
+_SQUARED = "schedule gives the learning rate itself: it is multiplied with the optimizer's, and squared so"
+
+
+def _is_stuck(share: Channel | None) -> bool:
+    """Whether the optimizer's rate was never in force, and its share never fell: `ScheduleStuck` is about that."""
+    values = share.rows().value if share is not None else numpy.empty(0)
+    return bool(len(values)) and bool(numpy.nanmax(values) < 0.5 and not (numpy.diff(values) < 0).any())
+
+
+def _is_squared(history: RunHistory) -> bool:
+    """Whether the largest share of the optimizer's rate is that rate itself, as where a schedule gives the rate where a
+    factor is asked for. A rate of a half or more may be a unit that the schedule counts in."""
+    shares, rates = (history.channel(f"model/{name}") for name in ("rate_share", "rate_in_force"))
+    if shares is None or rates is None or not shares.end or shares.end != rates.end:
+        return False
+    share, rate = shares.rows().value, rates.rows().value
+    at = int(numpy.nanargmax(share)) if numpy.isfinite(share).any() else -1
+    base = rate[at] / share[at] if at >= 0 and share[at] > 0 else math.nan
+    return bool(base < 0.5 and abs(share[at] / base - 1) <= _NEARLY)
+
+
+_NEARLY = 0.05  # of a rate: looks lie beside its peak
+
+
 def _bound(history: RunHistory, place: tuple[int, int, int], steps: int) -> float:
     """How far a gradient with momentum can have moved all weights, of their norm; NaN if unknown."""
     rates, sizes, norms = (history.channel(f"model/{name}") for name in ("rate_sum", "param_norm", "grad_norm"))
@@ -338,7 +362,9 @@ class RateTooLow(Rule):
     cause. The steps of SGD have no such bound: there the measured ones of the median layer, added up, are a twentieth
     of its size or less (of two to four looks the largest counts), or all rates added up, times the mean norm of the
     gradient and over 1 less the momentum, are a tenth of the weights' norm or less; where gradients are not clipped
-    away and do not vanish.
+    away and do not vanish. Where the largest share of the optimizer's rate that was ever in force is that rate itself,
+    a schedule gives the rate where a factor is asked for: that is the first cause. Of a share below a half that never
+    falls `schedule_stuck` tells.
 
     What to do: a learning rate ten times higher.
     """
@@ -387,12 +413,12 @@ class RateTooLow(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         channel, loss, share = history.channel("model/reach"), history.role("loss"), history.channel("model/rate_share")
-        in_force = share is None or not numpy.nanmax(share.rows().value, initial=0.0) < 0.5
+        in_force = not _is_stuck(share)
         if history.facts.get("finished") and channel is None and in_force and self.first("measured"):
             yield from self._measured(history)
         if not history.facts.get("finished") or channel is None or loss is None or not self.first():
             return
-        if share is not None and numpy.nanmax(share.rows().value, initial=0.0) < 0.5:
+        if not in_force:
             return  # the optimizer's rate was never in force: `ScheduleStuck` speaks
         rows, losses = channel.rows(), loss.rows()
         first, _, last = level(history)
@@ -412,7 +438,7 @@ class RateTooLow(Rule):
             f"and the loss went from {first:.4g} to {last:.4g}.",
             found=int(losses.step[-1]), segment=int(losses.segment[0]), confidence=0.95,
             evidence={"reach": rounded(reach), "first": rounded(first), "last": rounded(last)},
-            causes=[*([_LOST] if lost else []), *self.causes],
+            causes=[*([_LOST] if lost else []), *([_SQUARED] if _is_squared(history) else []), *self.causes],
             remedies=[f"raise the learning rate {max(3.0, min(100.0, 10 ** round(math.log10(1 / reach)))):.0f}-fold"],
         )  # fmt: skip
 

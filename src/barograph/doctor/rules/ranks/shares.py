@@ -29,9 +29,11 @@ class SameBatch(EventRule):
 
     Examples that are augmented differ on ranks that draw the same ones; their labels do not. Where the rows of ranks
     have the same labels in the same order, in eight steps in a row that have labels to compare, and other ones in each
-    of these steps, it is a warning as well. Labels that are nearly all alike, or so few that they are the same by
-    chance, are not compared. Where the configuration says that examples are repeated on purpose, for other views of
-    each, or where rewards are logged, as of several answers to one prompt, nothing is said.
+    of these steps, it is a warning as well. Labels are known where `run.watch_data` is given them, and where a watched
+    classifier's scores are: of a row's scores that of its label gets the least gradient. Labels that are nearly all
+    alike, or so few that they are the same by chance, are not compared. Where the configuration says that examples are
+    repeated on purpose, for other views of each, or where rewards are logged, as of several answers to one prompt,
+    nothing is said.
     """
 
     name, family, kind, severity = "same_batch", "ranks", "repeated_data", "warning"

@@ -45,7 +45,7 @@ class MarginBegins(Rule):
     the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β. A first
     loss of eight times what it should be is said with dropout, too.
 
-    A first row that is no first step's, as where each fifth is logged, tells nothing of it.
+    A first row of a later step, as where each fifth is logged, tells nothing of it.
 
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
     Where it is a tenth of the weights' size away, it is another one: that is said if a chosen reward of 1 or more is

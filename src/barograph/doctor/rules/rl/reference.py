@@ -56,7 +56,7 @@ class ReferenceApart(Rule):
     alone where the configuration says so (`iteration: 2`, `round`, a `ref_model` of its own), or where the first
     margin is at least half as large as the larger reward, as one that was learnt before.
 
-    A first row that is no first step's, as where each fifth is logged, tells nothing of it.
+    A first row of a later step, as where each fifth is logged, tells nothing of it.
 
     What to do: `reference = copy.deepcopy(policy)` before the first step; one function for both log probabilities.
     """

@@ -1,0 +1,111 @@
+"""Examples that come again beneath their noise: the same batch, or the same order in each epoch.
+
+In:   figures of the watch.
+Out:  findings of `NoisedAgain`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from barograph.core.configuration import BATCH
+from barograph.doctor.kernel.cursor import numeric_setting, setting
+from barograph.doctor.kernel.curve import again
+from barograph.doctor.rules.data.examples import Place, WatchRule
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+NEAR = 1e-4  # of the largest mark, between two of the same batch: single precision; ours
+
+
+class NoisedAgain(WatchRule):
+    """A model of denoising is given the same examples again, each time with another noise.
+
+    No input comes again, since the noise is another one. But where the loss is a mean square, the watch knows its
+    targets. Inputs that lie on straight lines from noise to examples, with targets that are the way along them, show
+    both ends; and targets may be the examples themselves. Their sum with weights (`model/clean_mark`) is the same for
+    two batches of the same examples in the same order, to one part in ten thousand.
+
+    In five looks in a row it is that of the look before: the batch stays. A warning where others came too, or where the
+    configuration has a batch size, for data that fit a batch as a whole need none; else an info finding. Of three
+    batches or more each of three looks has one that came before, a number of steps ago that is a multiple of one
+    number, three or more, and at most sixteen times as large: each epoch has the same order, which is an info finding.
+
+    What to do: ask the loader for a new batch in each step; shuffle anew in each epoch.
+    """
+
+    name, family, kind, severity = "noised_again", "data", "repeated_data", "warning"
+    proves = "training"
+    series = "model/clean_mark"
+    needs = ("=model/clean_mark",)
+    least = 6
+    about = "The same batches come again beneath another noise."
+    thresholds: ClassVar = {
+        "stays": (5.0, "looks in a row with the batch of the look before; ours"),
+        "looks": (3.0, "whose batch came before; ours"),
+        "steps": (3.0, "between two of the same, at least; ours"),
+        "epochs": (16.0, "that a batch may have been away; ours"),
+        "batches": (3.0, "that differ; ours"),
+    }
+    causes = ("data exhausted: the same batch comes again in the next steps",)
+    remedies = ("ask the loader for a new batch in each step: `next(batches)`, not the batch that is there",)
+
+    def begin(self) -> None:
+        self._marks: list[tuple[int, float]] = []  # the last step of each that differs
+        self._stays: list[int] = []  # the steps of looks in a row with the same
+        self._again: list[tuple[int, int]] = []  # looks whose batch came before, and how many steps
+        self._last = math.nan
+        self._told: Finding | None = None
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if not math.isfinite(value):
+            return
+        near = NEAR * max([abs(value), *(abs(mark) for _, mark in self._marks)])
+        stays, self._last = abs(value - self._last) <= near, value
+        self._stays = [*self._stays, place[0]] if stays else [place[0]]
+        before = next((step for step, mark in self._marks if abs(mark - value) <= near), None)
+        self._marks = [(step, mark) for step, mark in self._marks if abs(mark - value) > near] + [(place[0], value)]
+        if len(self._stays) > self.at["stays"] or self._told is not None:
+            yield from self._one(history, place)
+        if before is not None and not stays:
+            yield from self._in_order(before, place)
+
+    def _one(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """The batch stays, or did so."""
+        names = "full_batch", "fullbatch", "use_full_batch", "overfit_batches", "overfit_batch"
+        meant = setting(history, *names) not in (None, False, 0)
+        sure = not meant and (len(self._marks) > 1 or numeric_setting(history, *BATCH) > 0)
+        if self.first("stays", place[2]):
+            self._told = self.finding(
+                self._stays[0], f"The examples of step {self._stays[0]} are those of the {len(self._stays) - 1} looks "
+                "behind it, with other noise.", key="stays", found=place[0], segment=place[2],
+                severity="warning" if sure else "info", confidence=0.95 if sure else 0.5,
+                evidence={"looks": len(self._stays)},
+            )  # fmt: skip
+            yield again(self._told)
+        elif self._told is not None and self._told.severity == "info" and sure:  # others came
+            self._told.severity, self._told.confidence = "warning", 0.95
+            yield again(self._told)
+
+    def _in_order(self, before: int, place: Place) -> Iterator[Finding]:
+        """before: the step at which the batch came, with others in between."""
+        self._again.append((place[0], place[0] - before))
+        period = math.gcd(*(after for _, after in self._again))
+        longest = max(after for _, after in self._again)
+        periodic = period >= self.at["steps"] and longest <= self.at["epochs"] * period
+        several = len(self._marks) >= self.at["batches"] and len(self._again) >= self.at["looks"]
+        if periodic and several and self.first("order", place[2]):
+            yield self.finding(
+                self._again[0][0], f"In {len(self._again)} looks the examples of a batch were those of {period} steps "
+                "before, or of a multiple of these, with other noise: each epoch has the same batches, in the same "
+                "order.", key="order", found=place[0], segment=place[2], severity="info", confidence=0.6,
+                evidence={"steps": period}, causes=["same order in each epoch: data are not shuffled anew"],
+                remedies=["give the loader `shuffle=True`, and set no seed within an epoch"],
+            )  # fmt: skip
+
+
+RULES = (NoisedAgain,)

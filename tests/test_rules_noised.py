@@ -1,4 +1,4 @@
-"""The same examples beneath another noise: what is said of them, and what the watch sees."""
+"""The same examples beneath another noise, or other masks: what is said of them, and what the watch sees."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rule_columns import findings, only
 
-from barograph.doctor.rules.data.noised import NoisedAgain
-from barograph.probes.model import noising
+from barograph.doctor.rules.data.noised import NoisedAgain, PlacesHidden
+from barograph.probes.model import masked_rows, noising
 
 LOOKS = np.r_[2:9, 18, 25, 32, 49, 56, 63, 80, 87, 94, 101, 118]
 MARKS = np.random.default_rng(5).normal(size=400)
@@ -42,7 +42,65 @@ def test_batches_that_come_again_beneath_another_noise(
     assert said(marks, cuts, **config) == told
 
 
+def test_texts_that_come_again_beneath_other_masks() -> None:
+    rows = {"model/text_mark": (LOOKS, MARKS[LOOKS // 20])}
+    (found,) = findings([NoisedAgain()], rows).values()
+    assert (found.severity, found.key) == ("warning", "stays")
+    assert not findings([NoisedAgain()], rows | {"model/rows_again": (LOOKS, 0.0 * LOOKS + 1)})  # as they were
+
+
+PLACES = 0b1001_0100_0010_0000_0001
+
+
+def hidden(of_look: Any, cuts: Any = (), **config: Any) -> list[str]:
+    """What is said of texts of 24 places of which these are hidden."""
+    bits = [of_look(int(step), np.random.default_rng(int(step))) for step in LOOKS]
+    rows = {"hidden_places": bits, "hidden_share": [one.bit_count() / 24 for one in bits], "text_mark": MARKS[LOOKS]}
+    columns = {f"model/{name}": (LOOKS, np.array(values, float)) for name, values in rows.items()}
+    found = findings([PlacesHidden()], columns, facts={"config": config}, cuts=cuts)
+    return [str(one.severity) for one in found.values()]
+
+
+def drawn(step: int, dice: Any, rows: int = 8) -> int:
+    return sum(1 << place for place in range(24) if (dice.random(rows) < 0.2).any())
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 19, 60)])
+def test_places_that_are_hidden_in_all_steps(cuts: Any) -> None:
+    def cut(step: int, dice: Any) -> int:  # some texts end ahead of the last place
+        return PLACES if step % 3 else PLACES & 0xFFFF
+
+    assert hidden(cut, cuts, mlm_probability=0.2) == ["warning"]
+    assert hidden(cut, cuts) == ["info"]
+    assert hidden(lambda step, dice: 0b1110, cuts, mlm_probability=0.2) == []  # one blank
+    assert hidden(drawn, cuts, mask_ratio=0.2) == []
+    assert hidden(lambda step, dice: drawn(step, dice, 1), cuts, mask_ratio=0.2) == []
+
+
 torch = pytest.importorskip("torch")
+
+
+def masked(seed: int, text_seed: int = 1, *, follows: bool = True, next_token: bool = False) -> dict[str, float]:
+    """Of texts of 30 places beneath a mask of this seed. next_token: each place has a target, the token behind it."""
+    texts = torch.randint(1, 40, (16, 31), generator=torch.Generator().manual_seed(text_seed))
+    hidden = torch.rand(16, 30, generator=torch.Generator().manual_seed(seed)) < 0.2
+    tokens, targets = texts[:, :30], texts[:, 1:] if next_token else texts[:, :30]
+    alive = torch.ones_like(hidden) if next_token else hidden
+    gradient = torch.full((16, 30, 42), 1 / 42)
+    gradient.scatter_(2, targets[..., None], 1 / 42 - 1.0)
+    found = masked_rows.of_masked(
+        tokens if next_token else torch.where(hidden, 41, tokens), gradient * alive[..., None], torch.tensor(follows)
+    )
+    return dict(zip(masked_rows.TEXTS[-3:], found.tolist(), strict=True))
+
+
+def test_a_text_has_one_mark_whatever_is_hidden_of_it() -> None:
+    first, second, other = masked(1), masked(2), masked(1, 5)
+    assert first["text_mark"] == second["text_mark"] != other["text_mark"]
+    assert first["hidden_places"] == other["hidden_places"] != second["hidden_places"]
+    assert first["hidden_share"] == int(first["hidden_places"]).bit_count() / 30
+    for one in (masked(1, follows=False), masked(1, next_token=True)):
+        assert np.isnan(list(one.values())).all()
 
 
 def mark(examples: Any, seed: int, *, to_noise: bool = False, itself: bool = False, most: float = 1.0) -> float:

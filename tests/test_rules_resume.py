@@ -112,7 +112,7 @@ def test_the_same_batches_in_the_first_steps_of_both_launches_are_replayed_data(
     assert marked(MARKS, **shuffled) == ["batches"]
 
 
-@pytest.mark.parametrize(("name", "near"), [("clean_mark", 1e-6), ("input_length_std", 0.0)])
+@pytest.mark.parametrize(("name", "near"), [("clean_mark", 1e-6), ("text_mark", 0.0)])
 def test_batches_beneath_other_noise_or_masks_are_known_again(name: str, near: float) -> None:
     assert marked(MARKS * (1 + near), name) == ["batches"]
     assert marked(MARKS * 1.01, name) == []

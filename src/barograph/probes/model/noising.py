@@ -118,8 +118,8 @@ def figures(
     rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times: of
     pictures the columns, or what else there are as many of, whichever is farther in that order; see `_ends`; a number
     that is the same for two batches that begin with the same noise, NaN where it is not known; and one that is the same
-    for two batches of the same examples in the same order, whatever their noise: of the ends of lines that are no
-    noise, else of targets that are none."""
+    for two batches of the same examples in the same order, whatever their noise: of the ends of lines that are not
+    noise, else of targets that are not."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -158,11 +158,11 @@ def figures(
     other = normal | even | alike
     if timed and time is not None:  # a way along a line from or to noise, where either looks like the other
         other |= (time.amin() >= 0) & (time.amax() <= 1)
-    clean = torch.where(ends[5].isfinite(), ends[5], torch.where(other, nothing, _whole(target)))
+    clean = torch.where(ends[5].isfinite(), ends[5], torch.where(other, nothing, whole(target)))
     return torch.cat([torch.stack(result), ends[:4], mark[None], clean[None]])
 
 
-def _whole(numbers: Tensor) -> Tensor:
+def whole(numbers: Tensor) -> Tensor:
     """The sum of all numbers, each with a weight of its own between -1 and 1, by the root of how many they are."""
     import torch
 
@@ -205,7 +205,7 @@ def _factors(given: Tensor, target: Tensor, at: Tensor | None = None, places: in
 def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
     """Where inputs lie on straight lines from noise to examples, or back, and targets are the way along them: mean and
     deviation of the noise, the mean of the examples, 1 where all rows have the same noise, its `_mark`, and the
-    examples' `_whole`. NaN where neither end is noise, or both are: normal, and neighbours say nothing of each
+    examples' `whole`. NaN where neither end is noise, or both are: normal, and neighbours say nothing of each
     other."""
     import torch
 
@@ -218,7 +218,7 @@ def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
             alike = (end - end[:1]).abs().amax() < 1e-3
             noise = _is_normal(other) & (_of_neighbours(other) < 4 / math.sqrt(other.numel()) + 0.01)
             fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~noise & within
-            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end), _whole(other)])
+            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end), whole(other)])
             found = torch.where(fits & found[0].isnan(), said, found)
     return found
 

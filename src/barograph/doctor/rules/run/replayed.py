@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SAME_BATCHES, _AGAIN = 4, 0.5  # batches; share of a batch's examples that came before
 _MARKED = 8  # steps of a launch
-_MARKS = {"model/batch_mark": 0.0, "model/clean_mark": NEAR, "model/input_length_std": 1e-9}  # how near, of the most
+_MARKS = {"model/batch_mark": 0.0, "model/clean_mark": NEAR, "model/text_mark": 1e-9}  # how near, of the most
 
 
 class DataReplay(Borders):
@@ -34,7 +34,7 @@ class DataReplay(Borders):
     watch of the model was given the same batches in the first steps of both launches, four at least and in the same
     order, the first one behind the border perhaps left out, and no epoch has ended in between: they are known by all
     that the model is given (`model/batch_mark`), beneath another noise by the examples (`model/clean_mark`), beneath
-    other masks by the deviation of the lengths of texts (`model/input_length_std`); the losses behind the border rise
+    other masks by the texts (`model/text_mark`); the losses behind the border rise
     and fall with those at the beginning of the segment before, row by row (correlation of their deviations from their
     neighbours above 0.7 over 24 rows or more); the loss is below its level by four standard errors of 32 rows, and by
     2%, and rises again later, which is info alone. A counter of tokens or epochs that goes back is one more.

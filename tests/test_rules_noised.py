@@ -83,7 +83,7 @@ torch = pytest.importorskip("torch")
 def masked(seed: int, text_seed: int = 1, *, follows: bool = True, next_token: bool = False) -> dict[str, float]:
     """Of texts of 30 places beneath a mask of this seed. next_token: each place has a target, the token behind it."""
     texts = torch.randint(1, 40, (16, 31), generator=torch.Generator().manual_seed(text_seed))
-    hidden = torch.rand(16, 30, generator=torch.Generator().manual_seed(seed)) < 0.2
+    hidden = torch.rand(16, 30, generator=torch.Generator().manual_seed(seed)) < 0.05
     tokens, targets = texts[:, :30], texts[:, 1:] if next_token else texts[:, :30]
     alive = torch.ones_like(hidden) if next_token else hidden
     gradient = torch.full((16, 30, 42), 1 / 42)

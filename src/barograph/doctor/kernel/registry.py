@@ -37,7 +37,8 @@ MODULES = (
     "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.template",
-    "data.one_way", "evaluation.own_weights", "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
+    "data.one_way", "evaluation.own_weights", "evaluation.average_named",
+    "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rule_columns import findings, only
 
-from barograph.doctor.rules.data.noised import NoisedAgain, PlacesHidden
+from barograph.doctor.rules.data.noised import MaskShare, NoisedAgain, PlacesHidden
 from barograph.probes.model import masked_rows, noising
 
 LOOKS = np.r_[2:9, 18, 25, 32, 49, 56, 63, 80, 87, 94, 101, 118]
@@ -75,6 +75,30 @@ def test_places_that_are_hidden_in_all_steps(cuts: Any) -> None:
     assert hidden(lambda step, dice: 0b1110, cuts, mlm_probability=0.2) == []  # one blank
     assert hidden(drawn, cuts, mask_ratio=0.2) == []
     assert hidden(lambda step, dice: drawn(step, dice, 1), cuts, mask_ratio=0.2) == []
+
+
+@pytest.mark.parametrize(
+    ("targets", "config", "figures", "told"),
+    [
+        (230, {"mlm_probability": 0.2}, {}, True),
+        (230, {"data.mask_ratio": 0.2}, {}, True),
+        (60, {"mlm_probability": 0.2}, {}, False),
+        (150, {"mlm_probability": 0.2}, {}, False),  # not twice as many
+        (230, {}, {}, False),
+        (230, {"mlm_probability": 0.75}, {}, False),
+        (230, {"mask_prob": 0.2, "mask_length": 10}, {}, False),  # spans
+        (230, {"mlm_probability": 0.2, "mask_ratio": 0.5}, {}, False),  # which one
+        (230, {"mlm_probability": 0.2}, {"copied_targets": 0.8}, False),  # what is seen counts: another rule's
+        (320, {"mlm_probability": 0.2}, {"target_shift": 1.0}, False),
+    ],
+)
+def test_more_is_masked_than_configured(
+    targets: float, config: dict[str, Any], figures: dict[str, float], told: bool
+) -> None:
+    given = {"targets": targets, "places": 320.0, "target_shift": -1.0, "copied_targets": 0.0} | figures
+    columns = {f"model/{name}": (LOOKS, 0.0 * LOOKS + value) for name, value in given.items()}
+    found = findings([MaskShare()], columns, facts={"config": config}, cuts=(9, 40))
+    assert [str(one.severity) for one in found.values()] == ["warning"] * told
 
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,7 @@
 """Examples that come again beneath their noise, or their masks; places that are hidden in each step.
 
 In:   figures of the watch.
-Out:  findings of `NoisedAgain`, `PlacesHidden`.
+Out:  findings of `NoisedAgain`, `PlacesHidden`, `MaskShare`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import numeric_setting, setting
+from barograph.doctor.kernel.cursor import numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
@@ -169,4 +169,49 @@ class PlacesHidden(WatchRule):
             )  # fmt: skip
 
 
-RULES = (NoisedAgain, PlacesHidden)
+_SHARE = re.compile(
+    r"mlm_?(?:p|prob\w*|ratio|rate|share|frac\w*)|mask(?:ing|ed)?_(?:token_)?(?:p|prob\w*|ratio|rate|share|frac\w*)"
+)
+_SPANS = re.compile(r"(?i)span|mask\w*_(?:length|schedule)|diffusion|arm_to|noise_schedule")  # shares of another kind
+
+
+class MaskShare(WatchRule):
+    """Far more of each text is masked than the configuration says.
+
+    The configuration has one share of what is masked (`mlm_probability`, `mask_ratio`), of three fifths or less. Places
+    with a target are twice as many and a tenth of all more in twelve looks in a row, none of them holds what it is to
+    tell, and targets are not the tokens behind. Where options speak of spans, or of shares that change, nothing is
+    said.
+
+    What to do: compare the chance that a place is hidden with the option: `torch.rand(tokens.shape) < share`.
+    """
+
+    name, family, kind, severity = "mask_share", "data", "config", "warning"
+    series = "model/targets"
+    needs = ("=model/targets", "=model/places", "=model/copied_targets", "config")
+    least = 12
+    about = "Far more of each text is masked than the configuration says."
+    thresholds: ClassVar = {
+        "looks": (12.0, "in a row; ours"),
+        "most": (0.6, "of a text, that is configured; ours"),
+        "times": (2.0, "as many; ours"),
+        "more": (0.1, "of all places, beyond that; ours"),
+    }
+    causes = ("mask of the wrong share: far more is hidden than configured, as where the comparison is turned round",)
+    remedies = ("`torch.rand(tokens.shape) < share` hides that share; print how many places have a label",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        shares = {number for _, number in numbers_named(history, _SHARE)}
+        places, shift, copied = (watched(history, name, place) for name in ("places", "target_shift", "copied_targets"))
+        share = shares.pop() if len(shares) == 1 else math.nan
+        told = 0 < share <= self.at["most"] and value >= (self.at["times"] * share + self.at["more"]) * places > 0
+        other = shift == 1 or copied != 0 or any(_SPANS.search(name) for name in history.options.found)
+        if self.lasts(told and not other, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The configuration masks {share:.2g} of a text, and {value:.0f} of {places:.0f} "
+                "places have a target.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": share, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (NoisedAgain, PlacesHidden, MaskShare)

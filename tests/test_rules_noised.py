@@ -165,3 +165,15 @@ def test_noise_has_no_mark() -> None:
     dice = torch.Generator().manual_seed(2)
     noise = torch.randn(32, 64, generator=dice)
     assert np.isnan(mark(noise, 1)) and np.isnan(mark(noise, 1, itself=True, most=1000.0))
+
+
+@pytest.mark.parametrize("rows", [3, 32])
+def test_targets_that_are_alike_in_all_rows_and_single_ones_have_no_mark(rows: int) -> None:
+    row = torch.rand(1, 64, generator=torch.Generator().manual_seed(2)) ** 3
+    for examples in (
+        torch.zeros(rows, 64),
+        torch.ones(rows, 64),
+        row.expand(rows, 64),
+        row * torch.arange(3.0)[:, None],
+    ):
+        assert np.isnan(mark(examples, 1, itself=True, most=1000.0))

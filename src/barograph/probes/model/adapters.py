@@ -77,7 +77,7 @@ def find(model: Any) -> list[Adapter]:
 
 def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
     """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
-    is held in few bits: in a tensor of another shape, or in one that is no parameter. known: ids of factors beside a
+    is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
     matrix."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for module in model.modules():

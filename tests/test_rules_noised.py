@@ -177,3 +177,8 @@ def test_targets_that_are_alike_in_all_rows_and_single_ones_have_no_mark(rows: i
         row * torch.arange(3.0)[:, None],
     ):
         assert np.isnan(mark(examples, 1, itself=True, most=1000.0))
+
+
+def test_outputs_of_other_places_than_the_tokens_say_nothing_of_masks() -> None:
+    tokens = torch.randint(1, 40, (16, 20), generator=torch.Generator().manual_seed(1))
+    assert masked_rows.of_masked(tokens, torch.rand(16, 30, 42) - 0.5, torch.tensor(True)).isnan().all()

@@ -36,10 +36,12 @@ def with_masked(said: Mapping[str, Tensor], tokens: Tensor, gradient: Tensor, fo
 
 def of_masked(tokens: Tensor, gradient: Tensor, follows: Tensor) -> Tensor:
     """Which of the first places are hidden in any row, as the bits of a whole number; their share; and a number that is
-    the same for two batches of the same texts in the same order. NaN where nothing is hidden. gradient: [rows, places,
-    classes]."""
+    the same for two batches of the same texts in the same order. NaN where nothing is hidden, and where outputs are of
+    other texts than the first input. gradient: [rows, places, classes]."""
     import torch
 
+    if tokens.shape[1] != gradient.shape[1] or len(tokens) > len(gradient):
+        return torch.full((len(_MASKED),), math.nan, device=gradient.device)
     rows = max(1, min(_ROWS, _ELEMENTS // (_PLACES * gradient.shape[2])))
     given, part = tokens[:rows, :_PLACES], gradient[:rows, :_PLACES].float()
     least, target = part.min(-1)

@@ -125,6 +125,23 @@ def test_adapters_of_a_layer_that_is_held_in_few_bits_are_known_by_their_names(
     assert figures(Adapters(layers(Bottleneck))) == {}
 
 
+class LoraBesideBuffer(nn.Module):
+    """Factors of plain names beside whole numbers that are no parameter."""
+
+    def __init__(self, name: str = "q") -> None:
+        super().__init__()
+        if name:
+            self.register_buffer(name, torch.randint(-127, 128, (16, 8), dtype=torch.int8))
+        self.A, self.B = nn.Parameter(torch.randn(2, 8)), nn.Parameter(torch.zeros(16, 2))
+
+
+def test_adapters_beside_a_buffer_are_known_by_the_name_of_their_module() -> None:
+    for name, told in (("q", True), ("", False)):
+        model = nn.ModuleList([LoraBesideBuffer(name)])
+        adapters = Adapters(model)
+        assert [adapters.has(*item) for item in model.named_parameters()] == [told, told]
+
+
 @pytest.mark.parametrize(("first", "second", "count"), [(0, 0, 4), (1, 0, 0), (0, 1, 0), (1, 1, 0)])
 def test_adapters_of_which_both_factors_are_zero_are_counted(first: int, second: int, count: int) -> None:
     model = layers(LoRALinear)

@@ -238,6 +238,8 @@ def test_logits_that_are_reshaped_where_they_are_to_be_transposed_are_known(
         (lambda x: of_two_sides(x, 1), "pairs_one_length", None),
         (lambda x: of_two_sides(x, 0), "pairs_across", 1.0),
         (lambda x: of_two_sides(x, 0, scale=SCALE), "pairs_across", 1.0),
+        (lambda x: functional.cross_entropy(SCALE * unit(x) @ functional.normalize(x.flip(0) + 1, dim=0).T,
+                                            torch.arange(ROWS)), "pairs_across", 1.0),  # of one side
         (lambda x: of_two_sides(x, 1), "pairs_across", None),
         (lambda x: of_two_sides(x, 1, scale=SCALE), "pairs_across", None),
         (lambda x: functional.cross_entropy(functional.normalize(x.T, dim=0).T @ functional.normalize((x + 1).T, dim=0),

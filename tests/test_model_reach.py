@@ -53,6 +53,26 @@ def test_layers_that_run_and_are_not_reached_are_proven(
     assert ("model/unreached_parameters" in run.names()) == (severity is not None)
 
 
+class OwnLayer(nn.Module):
+    """A layer of one's own make, with a layer without parameters in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.A, self.drop = nn.Parameter(0.3 * torch.randn(24, 12)), nn.Dropout(0.1)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.drop(inputs) @ self.A.T
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_layers_with_a_dropout_in_them_are_looked_at_as_well(tmp_path: Path, cut: bool) -> None:
+    model = Branches((lambda values: values.detach()) if cut else lambda values: values)
+    model.trunk = OwnLayer()
+    found, run = train(tmp_path, model, functional.cross_entropy, classes, 40)
+    assert found.get("unreached_parameters") == ("warning" if cut else None)
+    assert not cut or run.series("model/unreached_parameters").value.tolist() == [1.0]
+
+
 @pytest.mark.parametrize(
     ("name", "share", "logged", "severity"),
     [("critic", 0.001, "train/value_loss", "warning"), ("v", 0.001, "losses/v_loss", "warning"),

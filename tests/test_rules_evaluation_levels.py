@@ -20,6 +20,13 @@ def test_an_evaluation_of_an_average_that_never_moves_is_the_average(option: str
     assert one.causes[0].startswith("averaged weights" if option else "optimizer holds other parameters")
 
 
+def test_an_evaluation_that_never_changes_beside_adapters_is_without_them() -> None:
+    steps, at = np.arange(200), np.arange(10, 200, 20)
+    series = {"train/loss": (steps, 4 - steps / 100), "eval/loss": (at, np.full(len(at), 3.69403))}
+    (one,) = found([EvaluationFrozen()], series | {"model/adapter_rank": (np.array([2]), np.array([4.0]))})
+    assert one.severity == "warning" and one.causes[0].startswith("adapters are off in the evaluation")
+
+
 @pytest.mark.parametrize(("from_start", "cause"), [(True, "loss summed"), (False, "validation leak")])
 def test_an_evaluation_far_below_from_the_first_on_is_measured_in_another_way(from_start: bool, cause: str) -> None:
     steps, at = np.arange(300), np.arange(24, 300, 25)

@@ -127,6 +127,9 @@ SHORT = numpy.maximum(cosine(40, 12), 3e-4)  # over at step 37
         (SHORT, {"planned_steps": 400}, {}, False),
         (SHORT, {"planned_steps": None}, {}, False),
         (numpy.maximum(cosine(90), 3e-4), {}, {}, False),  # not that early
+        (numpy.maximum(line(90), 3e-5), {}, {}, True),  # next to nothing is left for half of the run
+        (numpy.maximum(line(90), 3e-5), {}, {"lr_decay_iters": 90}, False),
+        (numpy.maximum(line(120), 3e-5), {}, {}, False),
         (numpy.maximum(cosine(40, 12), 2e-3), {}, {}, False),  # not that low
         (numpy.where(STEPS < 40, 1e-3, 1e-4), {}, {}, False),  # a stair
         (cosine(200), {}, {}, False),

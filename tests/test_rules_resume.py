@@ -9,10 +9,12 @@ from rule_columns import findings
 from rule_curves import columns, falling, found, warned
 
 from barograph.doctor.rules.optimizer.scheduled import ScheduleAnew
-from barograph.doctor.rules.run.resume import RULES
+from barograph.doctor.rules.run.replayed import DataReplay
+from barograph.doctor.rules.run.resume import RULES as OF_RESUMES
 from barograph.doctor.rules.run.state import OlderWeights, StatisticsLost
 
 SEGMENTS = np.repeat([1, 2], 300)
+RULES = (*OF_RESUMES, DataReplay)
 
 
 def look(loss: np.ndarray, steps: np.ndarray | None = None, segments: np.ndarray = SEGMENTS, **more: np.ndarray):
@@ -82,12 +84,19 @@ def test_counted_repeats_behind_a_resume_are_replayed_data() -> None:
 MARKS = 1000 + np.arange(8) ** 3
 
 
-def marked(behind: np.ndarray, **more: np.ndarray) -> list[str]:
-    """The evidence where a launch of 300 steps and the next one are given batches with these marks at first."""
+def marked(
+    behind: np.ndarray, name: str = "batch_mark", later: tuple[float, ...] = (), **more: np.ndarray
+) -> list[str]:
+    """The evidence where a launch of 300 steps and the next one are given batches with these marks at first. later:
+    those of steps 100 and on in the first launch."""
     loss, steps = falling(600, noise=0.03), np.arange(600)
     series = {
         "train/loss": (steps, loss, SEGMENTS),
-        "model/batch_mark": (np.r_[0:8, 300:308], np.r_[MARKS, behind], np.repeat([1, 2], 8)),
+        f"model/{name}": (
+            np.r_[0:8, 100 : 100 + len(later), 300:308],
+            np.r_[MARKS, later, behind],
+            np.repeat([1, 2], [8 + len(later), 8]),
+        ),
     }
     series |= {name.replace("__", "/"): (steps, values, SEGMENTS) for name, values in more.items()}
     return [
@@ -98,6 +107,16 @@ def marked(behind: np.ndarray, **more: np.ndarray) -> list[str]:
 def test_the_same_batches_in_the_first_steps_of_both_launches_are_replayed_data() -> None:
     assert marked(MARKS) == ["batches"]
     assert marked(MARKS, train__epoch=np.arange(600) // 400) == ["batches"]
+    assert marked(np.r_[MARKS[3] + 1, MARKS[:7]]) == ["batches"]  # one was drawn before the resume
+    shuffled = {"model__rows_again": np.arange(600) // 100 / 10, "model__batch_again": np.full(600, 0.1)}
+    assert marked(MARKS, **shuffled) == ["batches"]
+
+
+@pytest.mark.parametrize(("name", "near"), [("clean_mark", 1e-6), ("text_mark", 0.0)])
+def test_batches_beneath_other_noise_or_masks_are_known_again(name: str, near: float) -> None:
+    assert marked(MARKS * (1 + near), name) == ["batches"]
+    assert marked(MARKS * 1.01, name) == []
+    assert marked(MARKS, name, later=(MARKS[4],)) == []  # each epoch has the same order, and one may begin here
 
 
 @pytest.mark.parametrize(

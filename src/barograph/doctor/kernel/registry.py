@@ -17,10 +17,10 @@ from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",
     "data.data", "data.crossed",
-    "evaluation.reversed", "data.noising", "data.criteria", "data.finite", "data.texts", "data.outputs", "data.places",
-    "data.leaks", "data.missing", "data.cut",
+    "evaluation.reversed", "data.noising", "data.noised", "data.criteria", "data.finite", "data.texts", "data.outputs",
+    "data.places", "data.leaks", "data.missing", "data.cut",
     "data.pictures", "data.prepared", "data.sides", "data.overlaps", "data.trained_rows",
-    "run.resume", "rl.rl", "rl.values", "rl.scaled",
+    "run.resume", "run.replayed", "rl.rl", "rl.values", "rl.scaled",
     "rl.reference", "rl.preference_loss", "rl.columns", "loss.players", "gradient.gradient", "gradient.origin",
     "optimizer.early", "optimizer.optimizer", "activations.adapters", "activations.weights", "activations.groups",
     "activations.unfreezing", "activations.reach", "activations.activations", "activations.forward",
@@ -37,7 +37,8 @@ MODULES = (
     "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.template",
-    "data.one_way", "evaluation.own_weights", "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
+    "data.one_way", "evaluation.own_weights", "evaluation.average_named",
+    "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""

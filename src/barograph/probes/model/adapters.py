@@ -76,15 +76,18 @@ def find(model: Any) -> list[Adapter]:
 
 
 def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
-    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names, whose layer is held in few bits, in
-    a tensor of another shape. known: ids of factors beside a matrix."""
+    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
+    is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
+    matrix."""
     found: dict[int, tuple[Tensor, Tensor]] = {}
     for module in model.modules():
         items = dict(module.named_parameters())
         trained = [(name, item) for name, item in items.items() if item.requires_grad]
         if len(items) > _PARTS or len(trained) != 2:
             continue
-        factors = [item for name, item in trained if _OF_LORA.search(name) and item.dim() == 2 and not item.is_meta]
+        held = _OF_LORA.search(type(module).__name__) and any(one.dim() > 1 for one in module.buffers(recurse=False))
+        named = [item for name, item in trained if held or _OF_LORA.search(name)]
+        factors = [item for item in named if item.dim() == 2 and not item.is_meta]
         if len(factors) != 2 or not known.isdisjoint(map(id, factors)) or any(map(mesh_of, factors)):
             continue
         first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
@@ -184,6 +187,7 @@ class Adapters:
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
         self._packed = beside_packed(model, self._ids)
+        self._ids |= {id(item) for factors in self._packed for item in factors}
         self._kept: list[Tensor] = []
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 ROWS, ELEMENTS = 256, 256  # that are looked at, of a row at even distances
 _LEAST = 128  # elements
-_ROWS_OF_TIME = 8
+_ROWS_OF_TIME, _EXAMPLES = 8, 4
 _IN_ORDER, _DIFFERENT, _GOLDEN = 0.25, 0.75, 0.618034  # of neighbours that fall, or rise, at least; that differ
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
 FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike",
            "time_of_rows", "time_of_columns", "end_noise_mean", "end_noise_std", "end_other_mean",
-           "end_noise_alike", "noise_mark")  # fmt: skip
+           "end_noise_alike", "noise_mark", "clean_mark")  # fmt: skip
 _BITS = 20  # of a batch's noise, the first numbers, whose signs tell it from another
 
 
@@ -116,8 +116,10 @@ def figures(
     quarters with the least and the greatest time, NaN where there is nothing to say; 1 where targets are drawn evenly
     between 0 and 1; 1 where all rows have the same, which is as normal as one row of it can be; of a batch with as many
     rows as columns, how far the factor of a row's targets, and that of a column's, is in the order of the times: of
-    pictures the columns, or what else there are as many of, whichever is farther in that order; see `_ends`; and a
-    number that is the same for two batches that begin with the same noise, NaN where it is not known."""
+    pictures the columns, or what else there are as many of, whichever is farther in that order; see `_ends`; a number
+    that is the same for two batches that begin with the same noise, NaN where it is not known; and one that is the same
+    for two batches of the same examples in the same order, whatever their noise: of the ends of lines that are not
+    noise, else of targets that are not."""
     import torch
 
     target = (output.float() - gradient.float() * (count / 2)).to(given.device)
@@ -151,9 +153,22 @@ def figures(
             found = torch.stack([_order(_factors(given.T, target.T, at, shape[0]), time) for at in columns])
             result[7] = found[found.abs().nan_to_num().argmax()]
     timed = time is not None and len(time) == len(given) >= _ROWS_OF_TIME
-    ends = _ends(given, time.to(given.device), target) if timed and time is not None else nothing.expand(5)
+    ends = _ends(given, time.to(given.device), target) if timed and time is not None else nothing.expand(6)
     mark = torch.where(normal, _mark(target), ends[4])
-    return torch.cat([torch.stack(result), ends[:4], mark[None]])
+    other = normal | even | ((target - target[:1]).abs().amax() < 1e-3 * deviation) | (deviation <= 1e-4 * mean.abs())
+    if timed and time is not None:  # a way along a line from or to noise, where either looks like the other
+        other |= (time.amin() >= 0) & (time.amax() <= 1)
+    clean = torch.where(ends[5].isfinite(), ends[5], torch.where(other, nothing, whole(target)))
+    clean = clean if len(target) >= _EXAMPLES else nothing
+    return torch.cat([torch.stack(result), ends[:4], mark[None], clean[None]])
+
+
+def whole(numbers: Tensor) -> Tensor:
+    """The sum of all numbers, each with a weight of its own between -1 and 1, by the root of how many they are."""
+    import torch
+
+    places = torch.arange(1, numbers.numel() + 1, device=numbers.device, dtype=numbers.dtype)
+    return torch.dot(numbers.flatten(), 2 * (places * _GOLDEN % 1) - 1) / math.sqrt(numbers.numel())
 
 
 def _mark(noise: Tensor) -> Tensor:
@@ -190,21 +205,29 @@ def _factors(given: Tensor, target: Tensor, at: Tensor | None = None, places: in
 
 def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
     """Where inputs lie on straight lines from noise to examples, or back, and targets are the way along them: mean and
-    deviation of the noise, the mean of the examples, 1 where all rows have the same noise, and its `_mark`. NaN where
-    neither end is noise, or both are."""
+    deviation of the noise, the mean of the examples, 1 where all rows have the same noise, its `_mark`, and the
+    examples' `whole`. NaN where neither end is noise, or both are: normal, and neighbours say nothing of each
+    other."""
     import torch
 
     share = time.float()[:, None]
     within = (share.amin() >= 0) & (share.amax() <= 1) & (share.amax() > share.amin())
-    found = torch.full((5,), torch.nan, device=given.device)
+    found = torch.full((6,), torch.nan, device=given.device)
     for way in (target, -target):
         both = given - share * way, given + (1 - share) * way
         for end, other in (both, both[::-1]):
             alike = (end - end[:1]).abs().amax() < 1e-3
-            fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~_is_normal(other) & within
-            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end)])
+            noise = _is_normal(other) & (_of_neighbours(other) < 4 / math.sqrt(other.numel()) + 0.01)
+            fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~noise & within
+            said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end), whole(other)])
             found = torch.where(fits & found[0].isnan(), said, found)
     return found
+
+
+def _of_neighbours(rows: Tensor) -> Tensor:
+    """The correlation of numbers beside each other in a row, without its sign: pictures and curves have one."""
+    centred = rows - rows.mean()
+    return (centred[:, 1:] * centred[:, :-1]).mean().abs() / centred.square().mean().clamp_min(1e-12)
 
 
 def _is_normal(numbers: Tensor) -> Tensor:

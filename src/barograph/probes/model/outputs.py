@@ -22,6 +22,7 @@ from barograph.probes.model.given import GivenInputs
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.judged import JudgedTexts
 from barograph.probes.model.loss_graph import root_of_pass
+from barograph.probes.model.masked_rows import TEXTS, with_masked
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.rows import NOTHING, as_read, place_of
@@ -165,7 +166,7 @@ class OutputLook:
                     if self._steps <= _FIRST and gradient.numel() <= _WHOLE:
                         self._found[_AT["targets_elsewhere"]] = texts.elsewhere(given[0], gradient, found.follows)
                     said, self._pairs = texts.figures(given, fed, gradient, found, all_of_it)
-                    self._texts = torch.stack([said[name].to(self._found.dtype) for name in texts.FIGURES])
+                    self._texts = with_masked(said, given[0], gradient, found.follows).to(self._found.dtype)
                 whole = gradient
                 if multiple:
                     gradient, self._found[_AT["square_weight"]] = squares.undone(gradient, count)
@@ -237,7 +238,7 @@ class OutputLook:
         if self._found is not None or self._alone:
             current.figures["passes"] = float(self._passes)
         if self._texts is not None:
-            current.put("texts", texts.FIGURES, self._texts)
+            current.put("texts", TEXTS, self._texts)
         if self._pairs is not None:
             current.put("neighbours", texts.PAIRS, self._pairs)
         if self._classes is not None:

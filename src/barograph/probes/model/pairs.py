@@ -114,12 +114,13 @@ def of_pairs(start: Any, sizes: tuple[int, ...], hidden: bool, found: dict[str, 
 
 
 def _of_lengths(sides: list[Any], rows: int, found: dict[str, float]) -> None:
-    """Of both sides of pairs, whose examples are rows: whether one alone has length 1, and whether columns have it."""
+    """Of both sides of pairs, whose examples are rows: whether one alone has length 1, and whether columns of
+    one have it."""
     bare = [_unmultiplied(side) for side in sides]
     unit = [one for one in bare if of_length_one(one) and not _is_weight(_untransposed(behind(one)[0]))]
     if len(bare) == 2 and unit and any(one is not None and kind(one) in ("Addmm", "Mm") for one in bare):
         found["pairs_one_length"] = 1.0
-    if all(side is not None and _across(side, rows) for side in sides):
+    if any(side is not None and _across(side, rows) for side in sides):
         found["pairs_across"] = 1.0
 
 

@@ -129,7 +129,7 @@ class Reach:
                 if id(module) in hidden:
                     continue
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
-                if own and next(module.children(), None) is None:
+                if own and not any(True for part in module.children() for _ in part.parameters()):
                     self._silent |= dict.fromkeys(own, module)
                     self._handles.append(after(module, self._run(own)))
 

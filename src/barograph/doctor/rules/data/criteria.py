@@ -375,9 +375,9 @@ class PairsAcross(GraphRule):
     """The embeddings of pairs are normalised over the batch, each column of it, and not each example by itself.
 
     The graph of a cross-entropy, or of a logistic loss each, over the similarities of all pairs of a batch shows that
-    both sides are divided by the lengths of the batch's columns. So an embedding depends on the others of its batch,
-    similarities are other numbers than cosines, and evaluations with batches of other sizes are on another scale.
-    Losses of correlations between columns, which want that, have neither over pairs.
+    one side or both are divided by the lengths of the batch's columns. So an embedding depends on the others of its
+    batch, similarities are other numbers than cosines, and evaluations with batches of other sizes are on another
+    scale. Losses of correlations between columns, which want that, have neither over pairs.
 
     Or one side of the pairs is divided by its rows' lengths, and the other one is what a linear layer gave, and both
     are trained: similarities grow with the lengths of one side, as cosines never do. Sides without a gradient, as of a

@@ -303,7 +303,7 @@ class SortedTargets(Rule):
     chance makes more of them alike. The model forgets each class while it learns the next. The same is said of classes
     that the model is given (`model/input_class`), where six pairs of neighbouring steps or more were looked at, and the
     class stays in seven of eight, or more often than in one of five hundred by chance: batches of one task each that
-    are drawn at random are a plan.
+    are drawn at random are a plan. Of twenty is enough where half have one class each, and two or more several.
 
     Where the first eight batches lack classes (`model/first_classes`), later ones are of those that they have, to nine
     tenths, or of others, to nine tenths: four in five of them, three of each, and some of the first kind behind some of
@@ -328,6 +328,7 @@ class SortedTargets(Rule):
         "pairs": (6.0, "neighbouring steps that were looked at, of classes that a model is given; ours"),
         "stays": (0.875, "of them, in which the class is the same; ours"),
         "chance": (0.002, "of such a row of pairs by chance, by the shares of classes; ours"),
+        "bordered": (0.05, "the same, where two looks or more have several classes, and as many have one; ours"),
         "unlikely": (3.0, "of the negative logarithm of chance, in the mean of looks, that are 1 by chance; ours"),
         "drawn": (8.0, "rows of a batch of which that is known; ours"),
         "classes": (3.0, "that are the most frequent ones in such looks; ours"),
@@ -341,6 +342,7 @@ class SortedTargets(Rule):
         self._of = "examples"  # what these are of
         self._most: deque[_Most] = deque(maxlen=int(_SORTED * self.at["looks"]))  # of the same, whatever its share is
         self._last, self._pairs, self._same = (-2, -1.0), 0, 0  # of classes that the model is given
+        self._whole = [0, 0]  # looks of one, and of several
         self._segment = -1
         self._begin_groups(-1)
 
@@ -359,7 +361,8 @@ class SortedTargets(Rule):
         if came_by(history.channel("model/top_target_share"), place[1]):
             return
         if place[2] != self._segment:
-            self._last, self._pairs, self._same = (-2, -1.0), 0, 0
+            self._last, self._pairs, self._same, self._whole = (-2, -1.0), 0, 0, [0, 0]
+        self._whole[share < 1] += 1
         last, top = self._last, known(history.channel("model/input_class"), *place)
         if place[0] == last[0] + 1 and share >= self.at["share"]:
             self._pairs, self._same = self._pairs + 1, self._same + (top == last[1])
@@ -367,7 +370,8 @@ class SortedTargets(Rule):
         most = top if share >= self.at["share"] else math.nan
         drawn = _followed([*self._looks, (place[0], most)])
         stays = self._same >= self.at["stays"] * self._pairs
-        stays = stays or at_least(self._same, self._pairs, drawn) <= self.at["chance"]
+        plain = not self._whole[0] >= self._whole[1] >= 2  # borders: no plan of batches of one class each has them
+        stays = stays or at_least(self._same, self._pairs, drawn) <= self.at["chance" if plain else "bordered"]
         yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stays)
         yield from self._by_draws(history, place, share, "input_class")
 

@@ -216,10 +216,11 @@ class EvaluationFrozen(Walker):
     """An evaluation that gives the same number, to the last digit, five times, while the training loss moves.
 
     It evaluates other weights than those that are trained. Where the loss is of pairs of scores, as its graph shows,
-    and the number is ln 2, both of each pair get the same score instead. A number of three digits must come ten times,
-    while the training loss loses a tenth; of fewer digits, and losses below 0.01, nothing is said. A number that comes
-    with each row of the training may be the last evaluation's, until the next one: it has to come twice as often as
-    rows came before the first one, and as any number before it; once another one comes, it is an info finding.
+    and the number is ln 2, both of each pair get the same score instead; where adapters are trained, they may be off.
+    A number of three digits must come ten times, while the training loss loses a tenth; of fewer digits, and losses
+    below 0.01, nothing is said. A number that comes with each row of the training may be the last evaluation's, until
+    the next one: it has to come twice as often as rows came before the first one, and as any number before it; once
+    another one comes, it is an info finding.
 
     So is an accuracy between 0.02 and 0.9 that is the same ten times, while the evaluation loss changed by 5%, and was
     never further than 0.02 from it: what is evaluated gives one class to all examples. One of five digits or more that
@@ -323,6 +324,7 @@ class EvaluationFrozen(Walker):
         average = asked_average(history) or ([AVERAGE] if other_model(history, time) else [])
         pairs = known(history.channel("model/loss_ranks"), point.step, time, point.segment) == 1
         alike = [_ALIKE] if pairs and abs(point.value - math.log(2)) < _LAST_DIGIT else []
+        alike += [_OFF] * (known(history.channel("model/adapter_rank"), point.step, time, point.segment) > 0)
         said = self.finding(
             first.step,
             f"The evaluation loss is {point.value:.6g} in {self._count} evaluations since step {first.step}",
@@ -336,10 +338,10 @@ class EvaluationFrozen(Walker):
 _EXACT = 5  # digits of an accuracy that nobody rounded to two or three
 _LAST_DIGIT = 1e-6  # of ln 2
 _ALIKE = "chosen and rejected alike: both get the same score, read where they don't differ, or cut before they do"
+_OFF = "adapters are off in the evaluation: the frozen layers beside them answer alone"
 _NEAR = 0.02  # between the lowest and the highest accuracy of a model that always gives the same answer
 _TERMS = "losses differ: the training's has several terms, and the evaluation's may be one of them"
-_IN_A_ROW = 3
-_SUMMED = "loss summed: in the training, where the evaluation has a mean"
+_IN_A_ROW, _SUMMED = 3, "loss summed: in the training, where the evaluation has a mean"
 
 
 class EvaluationBetter(Walker):

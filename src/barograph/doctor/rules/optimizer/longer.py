@@ -226,7 +226,8 @@ class ScheduleOver(Rule):
         "planned": (0.95, "of the planned steps; ours"),
         "low": (0.35, "of the peak, at most, at the end; ours"),
         "over": (0.3, "of the planned steps; ours"),
-        "none": (0.5, "of them, where the rate is 0 then; ours"),
+        "none": (0.5, "of them, where the rate is next to 0 then; ours"),
+        "next": (0.05, "of the peak, at most, which is next to 0; ours"),
         "rows": (4.0, "in which it falls; ours"),
         "once": (0.5, "of the fall, in one row, at most; ours"),
         "steps": (60.0, "behind the fall; ours"),
@@ -247,9 +248,8 @@ class ScheduleOver(Rule):
         falls = -numpy.diff(values[peak : end + 1])
         smooth = (falls >= 0).all() and (falls > 0).sum() >= self.at["rows"]
         smooth = bool(smooth and falls.max() <= self.at["once"] * (values[peak] - last))
-        early = (
-            steps[end] <= self.at["over" if last else "none"] * planned and steps[-1] - steps[end] >= self.at["steps"]
-        )
+        share = self.at["over" if last > self.at["next"] * values[peak] else "none"]
+        early = steps[end] <= share * planned and steps[-1] - steps[end] >= self.at["steps"]
         meant = smooth and early and self._meant(history, float(steps[peak]), float(steps[end]), planned)
         if smooth and early and not meant and self.first():
             yield self.finding(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -42,13 +42,18 @@ class AnswersBeside(WatchRule):
     two places ahead, and more answers are the target of the place behind, or before, than their own, no share has to be
     reached.
 
+    Of two or three classes a share says little, since chance gives much of it. There the answers agree with the target
+    of the row before, or behind, six standard errors more often than by chance, of how often each class is asked for
+    and answered, and with their own at most two and a half more often, and no more seldom (`model/compared_beside_own`
+    and the like).
+
     What to do: print ten answers of the evaluation beside their targets.
     """
 
     name, family, kind, severity = "answers_beside", "eval", "data", "warning"
     proves = "evaluation"
     series = "model/compared_off"
-    needs = ("=model/compared_off", "=model/compared_own")
+    needs = ("=model/compared_off|=model/compared_beside_own",)
     about = "The evaluation's answers are the next class, or those of the next row."
     thresholds: ClassVar = {
         "beside": (0.25, "of the answers; ours"),
@@ -60,9 +65,34 @@ class AnswersBeside(WatchRule):
         "wrong": (0.6, "of the training's answers, at most; ours"),
         "learnt": (0.75, "of the loss of a guess; ours"),
         "alike": (0.02, "a logged accuracy against what was seen; ours"),
+        "errors": (6.0, "standard errors over chance, of two or three classes; ours"),
+        "chance": (2.5, "the same, of the answers' own targets, at most; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
     remedies = ("print ten answers of the evaluation beside their targets: an index that begins at 1, a header's row",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._few: list[Place] = []  # evaluations in a row, of few classes
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/compared_beside_own"), self._of_few)]
+
+    def _of_few(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """Of two or three classes. value: how far the answers agree with their own targets."""
+        names = ("rows", "before", "behind")
+        rows, before, behind = (watched(history, f"compared_beside_{name}", place) for name in names)
+        beside = abs(value) <= self.at["chance"] and max(before, behind) >= self.at["errors"]
+        beside = beside and rows >= self.at["rows"] and history.role("reward") is None
+        self._few = [*self._few, place] if beside and (not self._few or self._few[-1][2] == place[2]) else []
+        if len(self._few) >= self.at["evaluations"] and self.first(place[2]):
+            where = "before" if before > behind else "behind"
+            yield self.finding(
+                self._few[0][0], f"The evaluation's answers agree with the target of the row {where} "
+                f"{max(before, behind):.3g} standard errors more often than by chance, and with their own not.",
+                found=place[0], segment=place[2], confidence=0.95, causes=[_ROWS],
+                evidence={"own": rounded(value), "beside": rounded(max(before, behind))},
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         own, rows, width, by = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width", "by"))

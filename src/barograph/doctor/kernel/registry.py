@@ -38,7 +38,8 @@ MODULES = (
     "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
-    "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice",
+    "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",
+    "activations.packed", "data.segments",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -53,7 +53,7 @@ _BETTER = 1e-9
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
 
 _FEW = 3  # classes, of which what agrees by chance is reckoned, and no class is left out
-_BESIDE = ("beside_rows", "beside_own", "beside_before", "beside_behind")
+_BESIDE = ("beside_rows", "beside_own", "beside_before", "beside_behind", "beside_chance")
 _BEYOND = ("beyond", "within", "within_chance")
 
 _Kind = tuple[bool, int]
@@ -267,14 +267,15 @@ def beside(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
 
 def by_chance(counts: Tensor) -> Tensor:
     """`_BESIDE` of such counts: rows; and by how many standard errors answers agree with the target of their row, of
-    the row before and of that behind more often than by chance, by how often each class is asked for and answered."""
+    the row before and of that behind more often than by chance, by how often each class is asked for and answered;
+    and which share would agree with their own by chance."""
     import torch
 
     rows = counts.sum((1, 2)).clamp_min(1)
     chance = (counts.sum(1) * counts.sum(2)).sum(1) / rows**2
     error = (chance * (1 - chance) / rows).sqrt().clamp_min(1e-6)
     over = (counts.diagonal(dim1=1, dim2=2).sum(1) / rows - chance) / error
-    return torch.cat([rows[:1], torch.where(chance < 1 - 1e-6, over, 0.0)])
+    return torch.cat([rows[:1], torch.where(chance < 1 - 1e-6, over, 0.0), chance[:1]])
 
 
 def named(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`,
-      `GivenClasses`, `GivenUnseen`.
+Out:  findings of `AnswersBeside`, `AnswersUnrelated`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`,
+      `ClassesRenamed`, `GivenClasses`, `GivenUnseen`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.scales import elsewhere
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -114,6 +115,58 @@ class AnswersBeside(WatchRule):
                 f"{100 * value:.3g}% at least are {what}{more}", found=place[0], segment=place[2], confidence=0.95,
                 causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
                 evidence={"own": rounded(own), "beside": rounded(value)},
+            )  # fmt: skip
+
+
+class AnswersUnrelated(WatchRule):
+    """The answers of evaluations have nothing to do with their targets, though those of the training are right.
+
+    Behind the passes of an evaluation the watch sees a cross-entropy over two or three classes. In two evaluations in a
+    row of 128 rows or more its answers, which are not all one class, agree with their targets no more often than by
+    chance, and no more seldom, to two standard errors (`model/compared_beside_own`); and the training's loss, the mean
+    of a cross-entropy, is in the median of its last sixteen rows at most four fifths of what that chance gives, its
+    logarithm turned round. What is learnt in any measure helps there a little: so the labels lie in another order than
+    the inputs, as behind a sort of the one alone, or the evaluation is of something else, or the training knows its
+    rows by heart and has learnt nothing. Where the configuration speaks of other data for evaluations, nothing is said.
+
+    What to do: print ten answers of the evaluation beside their targets.
+    """
+
+    name, family, kind, severity = "answers_unrelated", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_beside_own"
+    needs = ("=model/compared_beside_own", "loss")
+    least = 2
+    about = "The evaluation's answers have nothing to do with its targets."
+    thresholds: ClassVar = {
+        "errors": (2.0, "standard errors over chance, at most; ours"),
+        "rows": (128.0, "ours"),
+        "learnt": (0.8, "of the loss of chance, that the training has at most; ours"),
+        "weight": (0.05, "that the loss's weight may be off one; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = (
+        "evaluation misaligned: labels lie in another order than their inputs",
+        "other data: the evaluation asks for something that the training does not have",
+        "learnt by heart: what the training knows of its rows holds for no others",
+    )
+    remedies = ("print ten answers of the evaluation beside their inputs and their targets",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("rows", "before", "behind", "chance")
+        rows, before, behind, chance = (watched(history, f"compared_beside_{name}", place) for name in names)
+        loss, mean = usual(history.role("loss"), *place, 16), abs(watched(history, "loss_weight", place) - 1)
+        apart = 0 < abs(value) <= self.at["errors"] and max(before, behind) <= 2 * self.at["errors"]
+        learns = 0 < chance < 1 and mean <= self.at["weight"] and loss <= -self.at["learnt"] * math.log(chance)
+        apart = apart and rows >= self.at["rows"] and learns
+        apart = apart and history.role("reward") is None and not elsewhere(history)
+        if self.lasts(apart, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"The evaluation's answers agree with their targets no more often than the "
+                f"{100 * chance:.3g}% of chance, in {rows:.0f} rows; the training has learnt its own, and its loss "
+                f"is {loss:.3g}.",
+                found=place[0], segment=place[2], confidence=0.8,
+                evidence={"errors": rounded(value), "training": rounded(loss)},
             )  # fmt: skip
 
 
@@ -416,4 +469,13 @@ class GivenUnseen(WatchRule):
 
 _HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
-RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses, GivenUnseen)
+RULES = (
+    AnswersBeside,
+    AnswersUnrelated,
+    AnswersUnaligned,
+    AnswersWithin,
+    EvaluationShift,
+    ClassesRenamed,
+    GivenClasses,
+    GivenUnseen,
+)

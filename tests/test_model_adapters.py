@@ -413,7 +413,8 @@ def test_what_multiplies_an_adapter_is_read_once(way: str, scale: float | None) 
     model(torch.randn(5, 16)).sum().backward()
     look.put(current)
     assert not model[1]._forward_hooks
-    assert current.figures == ({} if scale is None else {"adapter_scale": pytest.approx(scale), "adapter_rank": 4.0})
+    assert current.figures == ({} if scale is None else {
+        "adapter_scale": pytest.approx(scale), "adapter_rank": 4.0, "adapter_alone": 0.0})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -507,3 +508,41 @@ def test_the_close_of_a_watch_leaves_no_hook_on_adapters() -> None:
     hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in model.modules()]
     adapters.close()
     assert sum(hooks) > 1 and not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
+
+
+class BesideLayer(nn.Module):
+    """A frozen layer, or one in whole numbers, and an adapter; what is given back is chosen."""
+
+    codes: Any
+
+    def __init__(self, packed: bool, alone: bool) -> None:
+        super().__init__()
+        if packed:
+            self.register_buffer("codes", torch.randint(1, 255, (WIDTH, WIDTH)).to(torch.uint8))
+        else:
+            self.base = nn.Linear(WIDTH, WIDTH, bias=False).requires_grad_(False)
+        self.lora_A, self.lora_B = nn.Linear(WIDTH, RANK, bias=False), nn.Linear(RANK, WIDTH, bias=False)
+        nn.init.zeros_(self.lora_B.weight)
+        self.packed, self.alone = packed, alone
+
+    def forward(self, x: Any) -> Any:
+        added = self.lora_B(self.lora_A(x)) * 2.0
+        layer = (lambda x: x @ (self.codes.float() - 128).T) if self.packed else self.base
+        return added if self.alone else layer(x) + added
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["alone", "both", "elsewhere"])
+def test_an_adapter_that_stands_for_its_layer_is_known_by_the_graph(kind: str, packed: bool) -> None:
+    torch.manual_seed(2)
+    model = nn.Sequential(BesideLayer(packed, kind != "both"))
+    look, current = ScaleOfAdapter(model), ModelRound(0, frozenset())
+    given = torch.randn(3, 5, WIDTH)
+    output = model(given)
+    if kind == "elsewhere" and not packed:  # who calls the module adds what the layer gives
+        output = output + model[0].base(given)
+    output.sum().backward()
+    look.put(current)
+    told = kind == "alone" or (kind == "elsewhere" and packed)
+    assert current.figures["adapter_alone"] == told and current.figures["adapter_scale"] == 2
+    assert not model[0]._forward_hooks and (packed or not model[0].base._forward_pre_hooks)

@@ -315,8 +315,10 @@ def test_tags_one_place_early_are_found_where_the_model_reads_on(
     assert [one.causes[0][:14] for one in found] == ["labels shifted"] * says
 
 
-def asked(late: int, language: bool = False, lengths: tuple[int, ...] = (3, 4, 5, 6), first: int = 0) -> float:
-    """What is said of sixteen rows: a prompt, its end (30), an answer, padding. late: places behind it."""
+def asked(late: int, language: bool = False, lengths: tuple[int, ...] = (3, 4, 5, 6), first: int = 0,
+          ends: int = 0) -> float:  # fmt: skip
+    """What is said of sixteen rows: a prompt, its end (30), an answer, padding. late: places behind it. ends: 1 where
+    the longest answers fill their rows and all end with 40; 2 where that is a target's place, too."""
     dice = torch.Generator().manual_seed(3)
     tokens = torch.zeros(16, 20, dtype=torch.long)
     alive = torch.zeros(16, 20, dtype=torch.bool)
@@ -330,6 +332,12 @@ def asked(late: int, language: bool = False, lengths: tuple[int, ...] = (3, 4, 5
         if first:
             tokens[row, prompt + 1] = first
         alive[row, prompt + late : prompt + 7] = True
+        if ends:
+            last = 19 if row % 4 == 3 else prompt + 8
+            tokens[row, prompt + 8 : last] = 5
+            tokens[row, last] = 40
+            alive[row, prompt + late : last + (ends == 2)] = True
+            alive[row, 19] = False
     return float(texts.of_ends(tokens, alive)[texts.ENDS.index("answer_late")])
 
 
@@ -339,6 +347,8 @@ def test_answers_whose_first_token_is_no_target_are_known() -> None:
     assert math.isnan(asked(1, language=True))
     assert asked(1, first=25) == 0.0  # two tokens end each prompt
     assert math.isnan(asked(1, lengths=(4,)))  # of one length: a word may stand between
+    assert asked(1, language=True, ends=2) == 1.0  # targets reach into the padding: all are a place too late
+    assert math.isnan(asked(1, language=True, ends=1)) and asked(0, language=True, ends=2) == 0.0
     assert math.isnan(asked(-1))  # the end of the prompt is a target, as templates have it
     assert math.isnan(asked(2))
     assert math.isnan(float(texts.of_ends(written(), told(0, 1))[texts.ENDS.index("answer_late")]))  # no prompts

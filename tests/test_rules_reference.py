@@ -232,6 +232,16 @@ def test_a_margin_of_zero_alone_is_of_a_policy_that_is_its_own_reference(
     assert not one(ReferenceMoves, 0.1, (), rewards__margins=np.where(STEP[:12] == 9, 1e-3, 0.0), **known)
 
 
+@pytest.mark.parametrize(("varies", "terms", "told"), [(True, 1.0, False), (True, 2.0, True), (False, 1.0, True)])
+def test_a_reward_of_zero_beside_a_loss_that_is_learnt_is_of_no_reference(
+    varies: bool, terms: float, told: bool
+) -> None:
+    known = {"model__loss_terms": terms * ONES[:1], "model__preference_averaged": 0.0 * ONES[:1]}
+    loss = 0.69 - (0.01 * np.arange(40) if varies else 1e-6 * (np.arange(40) % 2))
+    found = one(ReferenceMoves, 0.1, (), rewards__chosen=0.0 * ONES[:40], train__loss=loss, **known)
+    assert [one.rule for one in found] == ["reference_moves"] * told
+
+
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
 @pytest.mark.parametrize(
     ("names", "bad", "told"),

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from barograph.probes.model import judged  # noqa: E402
+
 
 class Walker(nn.Module):
     """A policy without attention."""
@@ -86,3 +88,22 @@ def test_judged_answers_are_said_once_beside_others(pieces: tuple[int, ...]) -> 
     assert sorted(one.rule for one in found) == ["padding_targets", "target_shift"]
     few = both | {"model/judged_padding": (step[:4], 0.2 + 0.0 * step[:4]), "model/judged_shift": (step, step % 2)}
     assert not rule_curves.found([PaddingTargets(), TargetShift()], few, pieces)
+
+
+@pytest.mark.parametrize("lowered", ["second half", "every other row", "within prompts"])
+def test_answers_of_one_prompt_that_are_raised_together_are_counted(lowered: str) -> None:
+    dice = torch.Generator().manual_seed(1)
+    prompts = torch.randint(1, 20, (8, 4), generator=dice)
+    answers = torch.randint(1, 20, (16, 6), generator=dice)
+    tokens = torch.cat([torch.cat([prompts, prompts]), answers], 1)
+    alive = torch.zeros(16, 10, dtype=torch.bool)
+    alive[:, 3:9] = True
+    place = torch.arange(16)
+    sides = {"second half": place >= 8, "every other row": place % 2 == 1, "within prompts": place % 8 < 4}[lowered]
+    together, same = judged.of_pairs(tokens, alive, sides).tolist()
+    assert together == float(lowered != "second half") and (same == 0 or lowered == "within prompts")
+    twice = torch.cat([tokens[:8], tokens[:8]])
+    assert judged.of_pairs(twice, alive, place >= 8).tolist() == [0, 1]
+    assert judged.of_pairs(twice, alive, place % 3 == 0).isnan().all()  # nothing says which two are a pair
+    others = torch.randint(1, 20, (16, 10), generator=dice)
+    assert judged.of_pairs(others, alive, place >= 8)[0].isnan()  # no two rows have one prompt

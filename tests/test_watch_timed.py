@@ -12,7 +12,7 @@ from rule_curves import found
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.timed import EvaluationTimed
+from barograph.doctor.rules.data.timed import EvaluationTimed, TimesReversed
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -26,10 +26,25 @@ LOOKS, EVALUATIONS = np.arange(0, ROWS, 10), np.arange(20, ROWS, 20)
 def test_quarters_are_those_of_the_least_and_the_greatest_times() -> None:
     time = torch.tensor([3, 1, 2, 0] * 6)
     given = time[:, None].float() + torch.linspace(-1, 1, 9)
-    early, _, first, late, deviation, last = timed.figures(given, time).tolist()
+    early, _, first, _, late, deviation, last, _ = timed.figures(given, time).tolist()
     assert (early, first, late, last) == pytest.approx((0, 0, 3, 3), abs=1e-6)
     assert deviation == pytest.approx(float(given[time == 3].std()), rel=1e-4)
     assert timed.figures(given, torch.ones(24)).isnan().all()
+
+
+def test_noise_is_rough_and_examples_are_smooth() -> None:
+    dice = torch.Generator().manual_seed(2)
+    time = torch.rand(64, generator=dice)
+    noise = torch.randn(64, 2, 32, generator=dice)
+    smooth = torch.sin(torch.linspace(0, 3, 32)) + torch.randn(64, 2, 1, generator=dice)
+    names = dict(zip(timed.FIGURES, range(8), strict=True))
+    for turned in (False, True):
+        part = (1 - time if turned else time)[:, None, None]
+        found = timed.figures(part * smooth + (1 - part) * noise, time)
+        ends = ("late", "early") if turned else ("early", "late")
+        rough, even = (float(found[names[f"{end}_rough"]]) for end in ends)
+        assert rough > 0.8 and even < 0.4
+    assert timed.figures(noise[:, 0, :4], time)[names["late_rough"]].isnan()
 
 
 def judged(
@@ -105,3 +120,22 @@ def test_an_evaluation_on_raw_examples_and_noise_that_is_even_are_found(tmp_path
     kinds = {one["rule"]: one["causes"] for one in diagnose(run)["findings"] if one["severity"] == "warning"}
     assert set(kinds) == ({"evaluation_timed"} if fault != "none" else set())
     assert fault != "rand" or kinds["evaluation_timed"][0].startswith("noise of the wrong distribution")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "time", "says"),
+    [((0.9, 0.2), (0.2, 0.9), 0.12, 1), ((0.2, 0.9), (0.9, 0.2), 0.12, 1), ((0.9, 0.2), (0.9, 0.2), 0.12, 0),
+     ((0.6, 0.5), (0.2, 0.9), 0.12, 0), ((0.9, 0.2), (0.2, 0.9), 0.5, 0), ((0.9, 0.2), (0.5, 0.6), 0.12, 0)],
+)  # fmt: skip
+def test_noise_where_the_training_has_the_examples_is_a_finding(
+    ours: tuple[float, float], theirs: tuple[float, float], time: float, says: int
+) -> None:
+    times = {"early_time": 0.12 + 0.01 * np.arange(len(LOOKS)) % 0.05, "late_time": np.full(len(LOOKS), 0.88)}
+    columns = {f"model/input_{name}": (LOOKS, values) for name, values in times.items()}
+    for end, mine, other, when in (("early", ours[0], theirs[0], time), ("late", ours[1], theirs[1], 0.88)):
+        columns |= {
+            f"model/input_{end}_rough": (LOOKS, np.full(len(LOOKS), mine)),
+            f"model/eval_input_{end}_rough": (EVALUATIONS, np.full(len(EVALUATIONS), other)),
+            f"model/eval_input_{end}_time": (EVALUATIONS, np.full(len(EVALUATIONS), when)),
+        }
+    assert len(found([TimesReversed()], columns, ())) == says

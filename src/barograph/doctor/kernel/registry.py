@@ -39,7 +39,8 @@ MODULES = (
     "gradient.swings", "rl.shared", "data.timed", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
-    "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice",
+    "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",
+    "activations.packed", "data.segments",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

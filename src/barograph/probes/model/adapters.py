@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.autograd import setting, tensor
+from barograph.probes.model.factors import is_product, scale_of
 from barograph.probes.model.guest import after, before, is_compiled
-from barograph.probes.model.objective import kind
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -40,8 +39,8 @@ _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of ea
 _EVERY = 10  # steps between two comparisons
 _DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
 _HELD, _PATIENT = 16, 4  # modules with frozen factors that are listened to; steps, at most
+_LEAST_BITS = 1.5  # of a weight of a layer that is held in few bits
 _LISTENED = 4  # layers that are listened to, until one of them is called
-_NODES = 96  # of a graph, from an output to a factor
 _DEVIATIONS = 4.0  # of a size that is drawn
 
 
@@ -294,7 +293,8 @@ def _drawn(seconds: list[Tensor], firsts: list[Tensor]) -> Tensor | None:
 
 
 class ScaleOfAdapter:
-    """Listens to a few adapted layers, until one has been called with gradients."""
+    """Listens to a few adapted layers, until one has been called with gradients; and, until the next step begins, to
+    the layers that the adapters are for."""
 
     def __init__(self, model: Any):
         found: dict[int, Any] = {}
@@ -302,13 +302,19 @@ class ScaleOfAdapter:
             if (pair := _pair(name, module)) is not None:
                 found[id(pair[0])] = module, weakref.ref(pair[0]), weakref.ref(pair[1])
         some = list(found.values()) if not is_compiled() else []
+        some = some[:: max(1, len(some) // _LISTENED)][:_LISTENED]
+        self._ran: set[int] = set()  # layers that were called, by id
+        self._layers = {id(module): _layers(module, pair) for module, *pair in some}
+        inner = [layer for module, *_ in some for layer in self._layers[id(module)] if layer is not module]
+        self._inner = [before(layer, lambda layer, _given: self._ran.add(id(layer))) for layer in inner]
         self._handles = [
-            after(module, lambda _module, _given, output, pair=pair: self._went(output, pair))
-            for module, *pair in some[:: max(1, len(some) // _LISTENED)][:_LISTENED]
+            after(module, lambda module, _given, output, pair=pair: self._went(module, output, pair))
+            for module, *pair in some
         ]
         self._found: dict[str, float] = {}
+        self._alone: set[int] | None = None  # layers of a module that gave its adapter's part alone
 
-    def _went(self, output: Any, pair: list[Any]) -> None:
+    def _went(self, module: Any, output: Any, pair: list[Any]) -> None:
         """A layer was called."""
         node, one, other = getattr(output, "grad_fn", None), *(item() for item in pair)
         if node is None or one is None or other is None or not self._handles:
@@ -317,18 +323,49 @@ class ScaleOfAdapter:
             scale = scale_of(node, {id(one), id(other)})
             if scale is not None and scale != 0:
                 self._found = {"adapter_scale": scale, "adapter_rank": float(min(*one.shape, *other.shape))}
-        self.close()
+                layers = self._layers.get(id(module), [])
+                if layers:
+                    alone = is_product(node, {id(one), id(other)})
+                    self._found["adapter_alone"] = float(alone)
+                    self._alone = {id(layer) for layer in layers} if alone else None
+        self._end(self._handles)
 
     def put(self, current: ModelRound) -> None:
-        """A step begins: `adapter_scale` and `adapter_rank`, once."""
+        """A step begins: `adapter_scale`, `adapter_rank` and `adapter_alone`, once."""
+        if self._alone is not None and self._alone & self._ran:
+            self._found["adapter_alone"] = 0.0  # it is added elsewhere
+        if self._found:
+            self._end(self._inner)
         current.figures |= self._found
-        self._found = {}
+        self._found, self._alone = {}, None
+
+    def _end(self, handles: list[Any]) -> None:
+        for handle in handles:
+            handle.remove()
+        handles.clear()
 
     def close(self) -> None:
         """Leave no hook behind."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        self._end(self._handles)
+        self._end(self._inner)
+
+
+def _layers(module: Any, pair: list[Any]) -> list[Any]:
+    """The modules that hold what an adapter is for: weights that are frozen, or whole numbers, of 1.5 bits or more for
+    each weight of the two factors' product."""
+    factors = [item() for item in pair]
+    if any(item is None for item in factors):
+        return []
+    known = {id(item) for item in factors}
+    rank = min(size for item in factors for size in item.shape)
+    bits = _LEAST_BITS * math.prod(item.numel() // rank for item in factors)
+
+    def holds(one: Any) -> bool:
+        own = [item for item in (*one._parameters.values(), *one._buffers.values()) if item is not None]
+        still = [item for item in own if id(item) not in known and not item.requires_grad and not item.is_meta]
+        return any(8 * item.numel() * item.element_size() >= bits for item in still)
+
+    return [one for one in module.modules() if holds(one)]
 
 
 def _pair(name: str, module: Any) -> tuple[Any, Any] | None:
@@ -344,53 +381,6 @@ def _pair(name: str, module: Any) -> tuple[Any, Any] | None:
     names = (name.rpartition(".")[2], type(module).__name__, *items, *(type(one).__name__ for one in module.modules()))
     named = any(pattern.search(one) for one in names for pattern in (_KINDS, NAMED))
     return pairs[0] if len(pairs) == 1 and named else None
-
-
-def scale_of(root: Any, factors: set[int]) -> float | None:
-    """What multiplies the product of two factors on the nearest ways from an output to both, or to the one of them that
-    is multiplied by itself; None where that number cannot be read at once, or where there is no such way.
-    factors: ids of the parameters."""
-    waiting, seen, found = [(root, 1.0)], set[Any](), dict[int, float]()
-    for _ in range(_NODES):
-        if not waiting or len(found) == len(factors):
-            break
-        node, scale = waiting.pop(0)
-        if node in seen:
-            continue
-        seen.add(node)
-        if (leaf := id(getattr(node, "variable", None))) in factors:
-            found.setdefault(leaf, scale)
-            continue
-        under, name = [one for one, _ in node.next_functions], kind(node)
-        scales = [scale] * len(under)
-        if name in ("Mul", "Div"):
-            scales = [scale * _number(node, name)] * len(under)
-        elif name == "Add" and len(under) == 2:
-            scales[1] *= float(setting(node, "alpha", 1))
-        elif name in ("Addmm", "Baddbmm", "Addbmm"):
-            scales[1:] = [scale * float(setting(node, "alpha", 1))] * (len(under) - 1)
-        waiting += [(one, by) for one, by in zip(under, scales, strict=True) if one is not None]
-    scales = sorted(found.values(), key=lambda scale: scale == 1) if all(map(math.isfinite, found.values())) else []
-    return scales[0] if scales else None
-
-
-def _number(node: Any, name: str) -> float:
-    """By which number a node multiplies; NaN where it is on another device, or is learnt; 1 of a product with a tensor,
-    as of a mask or of lengths."""
-    sides = [one for one, _ in node.next_functions]
-    learnt = [one for one in sides if one is not None and getattr(getattr(one, "variable", None), "shape", None) == ()]
-    if learnt:
-        return math.nan
-    whole = [place for place, one in enumerate(sides) if one is not None]
-    if len(whole) != 1:
-        return 1.0
-    factor = tensor(node, "other" if whole[0] == 0 else "self")
-    if factor is None:
-        return math.nan
-    if factor.numel() != 1:
-        return 1.0
-    value = float(factor) if factor.device.type == "cpu" else math.nan
-    return value if name == "Mul" else 1 / value if value and whole[0] == 0 else math.nan
 
 
 class HeldFactors:

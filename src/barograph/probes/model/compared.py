@@ -6,10 +6,11 @@ Out:  figures for the `model` record, computed on the device from some rows; not
 
 Of a cross-entropy, and of whole numbers that are compared as accuracies have them, some rows are looked at: how many
 answers are the target, the class above or below it, or the target of the row before or behind. Agreement with others
-than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of few
-classes it is counted which answers the rows of each have: those that all have another name on one side show so. Of
-cross-entropies of texts it is looked at behind which token answers begin, and which tokens targets are. Some
-evaluations alone are looked at, where no other mode is on and nothing was compiled.
+than the target counts without its two most frequent classes: what always gives one class agrees with anything. Of two
+or three classes agreement is measured by what chance would give. Of few classes it is counted which answers the rows of
+each have: those that all have another name on one side show so. Of cross-entropies of texts it is looked at behind
+which token answers begin, and which tokens targets are. Some evaluations alone are looked at, where no other mode is on
+and nothing was compiled.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ _PERMUTED, _FEWEST, _ROWS_EACH = 12, 4, 16  # classes, at most; with as many row
 _BETTER = 1e-9
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
 
+_FEW = 3  # classes, of which what agrees by chance is reckoned, and no class is left out
+_BESIDE = ("beside_rows", "beside_own", "beside_before", "beside_behind", "beside_chance")
 _BEYOND = ("beyond", "within", "within_chance")
 
 _Kind = tuple[bool, int]
@@ -69,6 +72,7 @@ class ComparedAnswers:
         self._tables: dict[_Kind, Tensor] = {}
         self._mixed: dict[_Kind, Tensor] = {}
         self._beyond: Tensor | None = None
+        self._beside: Tensor | None = None
         self._smoothed = 0.0  # the label smoothing of an evaluation's cross-entropies
         self._averaged: bool | None = None  # whether each of them is a mean
 
@@ -130,6 +134,11 @@ class ComparedAnswers:
             lines = lines[: len(answers)]
             alive = (lines != ignored) & (lines >= 0) & (lines < width)
             self._add((False, width), answers, lines, alive, paired)
+        elif 2 <= width <= _FEW and scores.dim() == 2 and len(lines) > 2:
+            answers = scores.detach()[:_ROWS].argmax(1)
+            lines = lines[: len(answers)]
+            counts, before = beside(answers, lines, (lines >= 0) & (lines < width)), self._beside
+            self._beside = counts if before is None or before.device != counts.device else before + counts
 
     def _gathered(self, scores: Tensor, places: Tensor) -> None:
         """Log probabilities of tokens are taken from those of all, as of answers that are judged. A place that is left
@@ -186,6 +195,8 @@ class ComparedAnswers:
             current.put("asked", _BEGINS, self._begins)
         if self._beyond is not None:
             current.put("beyond", _BEYOND, self._beyond)
+        if self._beside is not None:
+            current.put("beside", _BESIDE, by_chance(self._beside))
         some = [kind for kind, count in self._counts.items() if count >= _LEAST]
         devices = {self._tables[kind].device for kind in some}
         if len(devices) == 1:
@@ -203,7 +214,7 @@ class ComparedAnswers:
             if mixed:
                 kinds = tuple(str(int(kind[0])) for kind in mixed)
                 current.put("renamed", kinds, torch.stack([renamed(self._mixed[kind]) for kind in mixed], 1))
-        self._left, self._begins, self._tokens, self._beyond = _FUNCTIONS, None, None, None
+        self._left, self._begins, self._tokens, self._beyond, self._beside = _FUNCTIONS, None, None, None, None
         self._counts, self._tables, self._mixed, self._smoothed = {}, {}, {}, 0.0
 
 
@@ -250,6 +261,31 @@ def beyond(answers: Tensor, target: Tensor) -> Tensor:
     numbers = torch.stack([torch.full_like(runs, count, dtype=torch.float32), (answers == places).float().sum(),
                            torch.ones_like(runs, dtype=torch.float32)])  # fmt: skip
     return torch.where(runs, numbers, 0.0)
+
+
+def beside(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
+    """Counts [3, classes, classes] of answers, by the target of their row, of the row before it, and of that behind."""
+    import torch
+
+    found = torch.zeros(3, _FEW * _FEW, dtype=torch.float32, device=answers.device)
+    moved = ((answers, target, alive), (answers[1:], target[:-1], alive[:-1]), (answers[:-1], target[1:], alive[1:]))
+    for row, (ours, theirs, known) in enumerate(moved):
+        places = torch.where(known, theirs * _FEW + ours, 0).long()
+        found[row].index_add_(0, places, known.float())
+    return found.view(3, _FEW, _FEW)
+
+
+def by_chance(counts: Tensor) -> Tensor:
+    """`_BESIDE` of such counts: rows; and by how many standard errors answers agree with the target of their row, of
+    the row before and of that behind more often than by chance, by how often each class is asked for and answered;
+    and which share would agree with their own by chance."""
+    import torch
+
+    rows = counts.sum((1, 2)).clamp_min(1)
+    chance = (counts.sum(1) * counts.sum(2)).sum(1) / rows**2
+    error = (chance * (1 - chance) / rows).sqrt().clamp_min(1e-6)
+    over = (counts.diagonal(dim1=1, dim2=2).sum(1) / rows - chance) / error
+    return torch.cat([rows[:1], torch.where(chance < 1 - 1e-6, over, 0.0), chance[:1]])
 
 
 def named(answers: Tensor, target: Tensor, alive: Tensor) -> Tensor:
@@ -364,6 +400,8 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     if "aligned" in numbers:
         shown = zip(ALIGNED, numbers["aligned"][1].ravel().tolist(), strict=True)
         found |= {f"aligned_{name}": value for name, value in shown}
+    if "beside" in numbers:
+        found |= dict(zip(_BESIDE, numbers["beside"][1].flatten().tolist(), strict=True))
     if "beyond" in numbers:
         rows, *shares = numbers["beyond"][1].flatten().tolist()
         if rows > 0:

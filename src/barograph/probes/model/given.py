@@ -2,7 +2,7 @@
 
 In:   inputs of passes of the model, of copies of it, and of its parts that an evaluation calls alone.
 Out:  what `entrance`, `sides`, `columns`, `fillers`, `masks_given`, `openings`, `timed`,
-      `template` and `text_lengths` say of them; nothing waits.
+      `template`, `text_lengths` and `segments_given` say of them; nothing waits.
 
 Where an evaluation calls the model, or a copy of it, parts that it calls beside it say nothing.
 """
@@ -21,6 +21,7 @@ from barograph.probes.model.fillers import Fillers
 from barograph.probes.model.masks_given import MasksGiven
 from barograph.probes.model.openings import Openings
 from barograph.probes.model.rounds import finite_of
+from barograph.probes.model.segments_given import SegmentsGiven
 from barograph.probes.model.sides import SideInputs
 from barograph.probes.model.template import Templates
 from barograph.probes.model.text_lengths import TextLengths
@@ -38,6 +39,7 @@ _PLAIN = (
     "masks_given",
     "filler_kept",
     "text_lengths",
+    "segments_given",
 )  # families that are recorded as they are
 
 
@@ -49,6 +51,7 @@ class GivenInputs:
         self._columns, self._openings = InputColumns(), Openings()
         self._timed, self._template = TimedInputs(), Templates()
         self._fillers, self._masks, self._lengths = Fillers(), MasksGiven(), TextLengths()
+        self._segments = SegmentsGiven()
         self._parts: EnteredParts | None = None
         self._asked: Callable[[], None] | None = None
         self._first: int | None = None  # place of the first input of floating point numbers, in the training
@@ -74,6 +77,7 @@ class GivenInputs:
             self._fillers.given(tensors, trains, due)
             self._masks.given(tensors, trains, due)
             self._lengths.given(tensors, trains, due)
+            self._segments.given(tensors, trains, due)
         at, tensor = next(((at, one) for at, one in enumerate(tensors) if one.is_floating_point()), (None, None))
         if tensor is not None:
             self._first = at if trains else self._first
@@ -111,6 +115,7 @@ class GivenInputs:
         self._fillers.put(current)
         self._masks.put(current)
         self._lengths.put(current)
+        self._segments.put(current)
         self._whole = False
 
     def close(self) -> None:

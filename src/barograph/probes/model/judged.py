@@ -2,7 +2,8 @@
 
 In:   the tokens of a pass, some rows of its output, the output's gradient; the graph of the loss.
 Out:  by how many places the targets are ahead of the inputs, and how many lie in padding, as `texts` has both of a
-      cross-entropy; computed on the device, nothing waits.
+      cross-entropy; whether both answers of each prompt are raised, or lowered, together, and how many pairs are of one
+      answer twice; computed on the device, nothing waits.
 
 The gradient of a row's log probabilities is that of a cross-entropy, turned round where they are lowered: a place's
 target has the one gradient of another sign than all other classes. Of single answers that are good or bad each row has
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("judged_shift", "judged_padding")
+FIGURES = ("judged_shift", "judged_padding", "judged_together", "judged_same")
 _ROWS = 64  # of a batch, whose tokens are at hand
+_PLACES = 256  # of a row that are compared with another row's
+_PAIRS, _PROMPT = 2, 2  # of answers, at least; tokens of a prompt
 _NODES = 128  # of a loss's graph, between the loss and what is picked from a softmax
 _PICKS = frozenset({"Gather", "Index", "NllLoss", "NllLoss2D"})
 _JUDGES = frozenset({"Sigmoid", "LogSigmoid", "Softplus", "Exp", "Minimum", "Maximum", "Clamp", "Where", "Relu"})
@@ -66,13 +69,45 @@ class JudgedTexts:
             if same:
                 share = texts.of_padding(same[0], turned[:_ROWS], alive[:_ROWS], found.below)
                 padding = torch.where(found.follows, share.to(padding), padding)
-            self._found = torch.where(sure, torch.stack([shift, padding]), math.nan)
+            both = torch.full((2,), math.nan, dtype=shift.dtype, device=shift.device)
+            if same and len(gradient) <= _ROWS:
+                both = torch.where(shift == 1, of_pairs(same[0], alive, _lowered(gradient, turned)).to(both), both)
+            self._found = torch.where(sure, torch.cat([torch.stack([shift, padding]), both]), math.nan)
 
     def put(self, current: ModelRound) -> None:
         """A step begins: what its passes have shown."""
         if self._found is not None:
             current.put("judged", FIGURES, self._found)
         self._found = None
+
+
+def _lowered(gradient: Tensor, turned: Tensor) -> Tensor:
+    """Which rows were turned round."""
+    return (gradient != turned).flatten(1).any(1)
+
+
+def of_pairs(tokens: Tensor, alive: Tensor, lowered: Tensor) -> Tensor:
+    """Of rows that are prompts with answers, half of them raised and half lowered. Where each prompt has two rows, the
+    share of rows that are raised, or lowered, as the other one of their prompt is. Where a half of the batch, or every
+    other row, is raised, the share of pairs whose rows are the same. NaN where neither is to be seen."""
+    import torch
+
+    nothing = torch.full((), math.nan, device=tokens.device)
+    rows, half, lines = len(tokens), len(tokens) // 2, tokens[:, :_PLACES]
+    if rows % 2 or half < _PAIRS or tokens.shape[1] > _PLACES:
+        return torch.stack([nothing, nothing])
+    place, some = torch.arange(rows, device=tokens.device), alive.any(1)
+    common = (lines[:, None] == lines[None]).long().cumprod(2).sum(2)
+    prompt = alive.long().argmax(1) + 1  # the first place with a target stands for the token behind it
+    mate = (common >= prompt[:, None]) & (prompt[:, None] == prompt[None]) & (place[:, None] != place[None])
+    even = some.all() & (2 * lowered.sum() == rows) & (mate.sum(1) == 1).all() & (prompt >= _PROMPT).all()
+    together = (mate & (lowered[:, None] == lowered[None])).any(1).float().mean()
+    equal, share = common == lines.shape[1], nothing
+    for partner, second in (((place + half) % rows, place >= half), (place ^ 1, place % 2 == 1)):
+        apart = (((lowered == second) | ~some).all() | ((lowered != second) | ~some).all()) & some.any()
+        told = equal.gather(1, partner[:, None]).float().mean()
+        share = torch.where(apart & share.isnan(), told, share)
+    return torch.stack([torch.where(even, together, nothing), share])
 
 
 def _is_judged(root: Any) -> bool:

@@ -2,7 +2,7 @@
 
 In:   a model; one or two passes of its training; steps.
 Out:  whether the mode makes a difference, and in which one a pass is; a figure for the `model` record behind each
-      evaluation.
+      evaluation; what `packed` says of these passes.
 
 `F.dropout(x, p, self.training)` is in no module that is made for it. Of the first two passes of the training functions
 are seen as they are called: whose code calls one that drops numbers has a mode, too. Behind an evaluation modules that
@@ -12,6 +12,7 @@ of two. Batch norm may be kept as it is on purpose, and so may what is not train
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from barograph.probes.model.doubles import has_mode
 from barograph.probes.model.drops import HandDrops
 from barograph.probes.model.evaluated import drops_numbers
 from barograph.probes.model.guest import Shown, after, before
+from barograph.probes.model.packed import PackedLayers
 from barograph.probes.model.parts import in_backward
 
 if TYPE_CHECKING:
@@ -33,12 +35,15 @@ _FRAMES = 48  # of the calls around a function
 
 
 class TrainedLook:
-    """Looks at the first passes of the training for functions that drop numbers, and takes its hooks away."""
+    """Looks at the first passes of the training for functions that drop numbers, and for what is read of layers in few
+    bits, and takes its hooks away."""
 
     def __init__(self, model: Any, owners: weakref.WeakSet[Any]):
         self._owners, self._passes = owners, 0
         self._mode: Shown | None = None
         self._within, self._drops = CompiledWithin(), HandDrops()
+        self._packed = PackedLayers()
+        self.packed: dict[str, Any] = {}  # of the last pass, not yet recorded
         self._handles = [before(model, self._began), after(model, self._ended, always_call=True)]
 
     def _began(self, module: Any, given: Any) -> None:
@@ -51,18 +56,23 @@ class TrainedLook:
             return
         self._within.began()
         self._passes += 1
-        self._drops = HandDrops()
+        self._drops, self._packed = HandDrops(), PackedLayers(module)
         self._mode = Shown(ended=self._saw)
 
     def _ended(self, module: Any, given: Any, output: Any) -> None:
+        import torch
+
         self._within.ended()
         if self._mode is None or not self._mode.end():
             return
         self._mode, self._drops = None, HandDrops()
+        with torch.no_grad(), contextlib.suppress(Exception):  # a tensor of another make says nothing
+            self.packed = self._packed.end()
         if self._passes >= _PASSES:
             self.close()
 
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
+        self._packed.saw(arguments, named)
         if drops_numbers(getattr(function, "__name__", ""), arguments, named, result, self._drops):
             owner = _owner()
             if owner is not None and not has_mode(owner):  # a module of torch's may get a share of 0
@@ -139,6 +149,10 @@ class LayerModes:
 
     def put(self, current: ModelRound, evaluated: bool) -> None:
         """A step ends. evaluated: whether an evaluation came between it and the one before."""
+        for look in self._looks:
+            for name, count in look.packed.items():
+                current.put(name, ("",), count.reshape(1))
+            look.packed = {}
         if not evaluated:
             self._steps += 1
             if self._steps <= _STEPS:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
+_FILLED = 3  # equal tokens at the end of a row, at least, that are padding
 _SHIFTS, _COMPARED = (3, 2, 0, 1), 32  # places by which a target may be ahead, the usual one last; targets, at least
 
 
@@ -77,8 +78,9 @@ def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
 
     All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
     in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
-    is a target of other rows, that token is the end of the prompt and the first token of the answer is not a target. 0
-    where the token at the first place is the same in all rows; NaN where neither is so."""
+    is a target of other rows, or where the targets reach into the padding, that token is the end of the prompt and the
+    first token of the answer is not a target. 0 where the token at the first place is the same in all rows; NaN where
+    neither is so."""
     import torch
 
     found = first_targets(tokens, alive)
@@ -95,9 +97,30 @@ def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
         0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
     )
     known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
-    late = found.enough & found.one_before & alone.all() & varied & known
+    late = found.enough & found.one_before & alone.all() & varied & (known | reach_into_padding(tokens, alive))
     told = torch.where(found.enough & found.one_here, 0.0, math.nan)
     return torch.where(late, torch.ones_like(told), told)
+
+
+def reach_into_padding(tokens: Tensor, alive: Tensor) -> Tensor:
+    """Whether the targets of all rows with padding, one place ahead of inputs, go on one place behind the token that
+    ends them. It is an end of its own, and no part of the padding: all rows end with it, the longest with no other."""
+    import torch
+
+    places = torch.arange(tokens.shape[1], device=tokens.device)[None]
+    filled = tokens == tokens[:, -1:]
+    size = filled.flip(1).long().cumprod(1).sum(1)  # equal tokens at the end of each row
+    longest = size.argmax().reshape(1)
+    filler = tokens[:, -1].index_select(0, longest)
+    padded = (tokens[:, -1] == filler) & (size < tokens.shape[1] - 2)
+    last = torch.where(padded, tokens.shape[1] - size - 1, tokens.shape[1] - 1).clamp_min(1)[:, None]
+    ends = tokens.gather(1, last)[:, 0]
+    end = ends.index_select(0, longest)
+    once = ((tokens == end).sum(1) == 1) & (ends == end)
+    final = torch.where(alive[:, : tokens.shape[1]], places[:, : alive.shape[1]], -1).amax(1)
+    told = final == torch.where(padded, last[:, 0], (last[:, 0] - 1).clamp_max(alive.shape[1] - 1))
+    sure = (size.amax() >= _FILLED) & (padded.sum() >= _PROMPTS) & (~padded).any()
+    return sure & once.all() & told.all() & alive.gather(1, (last - 1).clamp_min(0)).all()
 
 
 def ahead(tokens: Tensor, targets: Tensor, alive: Tensor) -> Tensor:

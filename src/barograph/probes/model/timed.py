@@ -1,10 +1,12 @@
-"""What a model that is given a time with each row is given at the least and the greatest times: mean and deviation.
+"""What a model that is given a time with each row is given at the least and the greatest times: mean and deviation, and
+how rough it is.
 
 In:   inputs of passes, those of the training and those of evaluations.
 Out:  figures for the `model` record, computed on the device from some numbers; nothing waits.
 
 A model of denoising is given examples with more or less noise. At one end of the times its inputs are nearly the
 examples, at the other nearly the noise: what is prepared in another way shows there whole, and hardly in all of them.
+Noise is rough: neighbours are as far apart as any two numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.noising import some
+from barograph.probes.model.noising import ROWS, some
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = tuple(f"{end}_{what}" for end in ("early", "late") for what in ("mean", "std", "time"))
-"""Of the quarters of the rows with the least and the greatest time: mean and deviation of the inputs, mean time."""
+FIGURES = tuple(f"{end}_{what}" for end in ("early", "late") for what in ("mean", "std", "time", "rough"))
+"""Of the quarters of the rows with the least and the greatest time: mean and deviation of the inputs, mean time, and
+the squared distance of neighbours in the last dimension, of that of any two numbers of a row."""
+_LINES, _SHORTEST = 8, 8  # of a row; places of one
 _ROWS, _PASSES = 16, 3  # rows of a pass, at least; passes of an evaluation, at most
 
 
@@ -78,11 +82,27 @@ def figures(given: Tensor, time: Tensor) -> Tensor:
     rows = some(given.detach()).float()
     times = time.detach().reshape(-1)[: len(rows)].float()
     order, quarter = times.argsort(), len(rows) // 4
-    found = []
+    found, lines = [], _lines(given)
     for part in (order[:quarter], order[-quarter:]):
         values = rows.index_select(0, part)
-        found += [values.mean(), values.std(), times.index_select(0, part).mean()]
+        found += [values.mean(), values.std(), times.index_select(0, part).mean(), _roughness(lines, part)]
     return torch.where(times.amax() > times.amin(), torch.stack(found), math.nan)
+
+
+def _lines(given: Tensor) -> Tensor | None:
+    """Some lines [rows, lines, places] along the last dimension."""
+    part = given.detach()[:ROWS]
+    return part.reshape(len(part), -1, part.shape[-1])[:, :_LINES].float() if part.shape[-1] >= _SHORTEST else None
+
+
+def _roughness(lines: Tensor | None, rows: Tensor) -> Tensor:
+    """1 of noise, near 0 of what is smooth; NaN of short lines."""
+    import torch
+
+    if lines is None:
+        return rows.new_full((), math.nan, dtype=torch.float32)
+    some = lines.index_select(0, rows)
+    return some.diff(dim=2).square().mean() / (2 * some.flatten(1).var(1).mean()).clamp_min(1e-12)
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration; parameters that get no
       gradient any more, and evaluations.
-Out:  findings of `AdapterScale`, `AdaptersHeld`, `AdaptersLeftOff`.
+Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftOff`.
 """
 
 from __future__ import annotations
@@ -97,6 +97,34 @@ class AdapterScale(WatchRule):
         return "adam" in optimizer.lower() and scale >= self.at["scale"] and change >= self.at["change"]
 
 
+class AdapterAlone(WatchRule):
+    """An adapted layer gives what its adapter gives, and nothing of the layer that it is for.
+
+    The watch listens to a few layers with an adapter of low rank until one was called with gradients. It holds weights
+    that are frozen, or whole numbers, of the size of the factors' product; the graph of its output has nothing but that
+    product with an input, and scales, and nothing that is added; and the layer that holds the weights is not called in
+    the step by anybody else (`model/adapter_alone`). The sum with the layer's own output is missing.
+
+    What to do: `return self.base_layer(x) + self.scaling * self.lora_B(self.lora_A(x))`.
+    """
+
+    name, family, kind, severity = "adapter_alone", "model", "config", "critical"
+    series = "model/adapter_alone"
+    needs = ("=model/adapter_alone",)
+    least = 1
+    about = "An adapted layer gives its adapter's part alone."
+    causes = ("base left out: an adapted layer returns the adapter's part, without the layer's own output",)
+    remedies = ("return the sum: `self.base_layer(x) + self.scaling * self.lora_B(self.lora_A(x))`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if value == 1 and self.first(place[2]):
+            yield self.finding(
+                0 if place[0] <= _FIRST else place[0], "The output of an adapted layer is its adapter's part alone: "
+                "that of the frozen layer is not in it.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
 class AdaptersHeld(WatchRule):
     """Adapters that run are frozen as they began, where they add nothing, while others are trained.
 
@@ -175,4 +203,4 @@ class AdaptersLeftOff(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AdapterScale, AdaptersHeld, AdaptersLeftOff)
+RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff)

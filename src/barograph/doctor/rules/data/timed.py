@@ -1,7 +1,7 @@
 """What evaluations of a model of denoising are given at the ends of its times.
 
-In:   figures of the watch: mean and deviation of inputs at the least and the greatest times.
-Out:  findings of `EvaluationTimed`.
+In:   figures of the watch: mean, deviation and roughness of inputs at the least and the greatest times.
+Out:  findings of `EvaluationTimed`, `TimesReversed`.
 """
 
 from __future__ import annotations
@@ -103,6 +103,55 @@ class EvaluationTimed(WatchRule):
         return bool(outside and side and apart and beyond >= self.at["all"] * usual)
 
 
+class TimesReversed(WatchRule):
+    """Evaluations mix examples with noise the other way round than the training: more of it where that has less.
+
+    The model is given a time with a number a row. In the training one end of the times is rough as noise is, and the
+    other is smoother, in all looks, eight at least: the squared distance of neighbours, as a share of that of any two
+    numbers, lies a fifth or more apart between the quarters of the rows with the least and the greatest time. In three
+    evaluations in a row the quarter that is the smoother one in the training is the rougher one, by a fifth or more,
+    and the mean times of both quarters are such as the training's have.
+
+    What to do: mix examples and noise by one function for both sides.
+    """
+
+    name, family, kind, severity = "times_reversed", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/eval_input_early_rough"
+    needs = ("=model/eval_input_early_rough", "=model/input_early_rough")
+    least = 3
+    about = "Evaluations mix examples with noise the other way round in time than the training."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "apart": (0.2, "of what noise has, between the ends of the times; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("time reversed: the evaluation has the noise where the training has the examples",)
+    remedies = ("mix examples and noise by one function, for the training and for evaluations",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        early, late = (_newest(history, f"{end}_rough", place) for end in ("early", "late"))
+        theirs = value - watched(history, "eval_input_late_rough", place)
+        apart, known = numpy.empty(0), all(self._is_known(history, end, place) for end in ("early", "late"))
+        if len(early) == len(late) >= self.at["looks"]:
+            apart = early - late
+        sides = [side for side in (1, -1) if len(apart) and (side * apart >= self.at["apart"]).all()]
+        turned = bool(sides) and known and sides[0] * theirs <= -self.at["apart"]
+        if self.lasts(turned, place, self.at["evaluations"]):
+            ends = ("least", "greatest") if sides[0] > 0 else ("greatest", "least")
+            yield self.finding(
+                self._row[0][0], f"The training is given noise where the time is {ends[0]}, and evaluations where it "
+                f"is {ends[1]}.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"training": rounded(float(numpy.median(apart))), "evaluation": rounded(theirs),
+                          "standing": True},
+            )  # fmt: skip
+
+    def _is_known(self, history: RunHistory, end: str, place: Place) -> bool:
+        """Whether the quarter's mean time is one that the training's quarters have."""
+        times, time = _newest(history, f"{end}_time", place), watched(history, f"eval_input_{end}_time", place)
+        return len(times) > 0 and bool(times.min() <= time <= times.max())
+
+
 def _newest(history: RunHistory, name: str, place: Place) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
     channel = history.channel(f"model/input_{name}")
     values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
@@ -117,4 +166,4 @@ def _is_even(ours: list[float], theirs: list[float]) -> bool:
 
 _UNIFORM = "noise of the wrong distribution: `torch.rand` in the training, where `torch.randn` is meant"
 
-RULES = (EvaluationTimed,)
+RULES = (EvaluationTimed, TimesReversed)

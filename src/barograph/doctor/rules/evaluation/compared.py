@@ -1,8 +1,8 @@
 """Evaluations whose answers are right for what is beside: the next class, the next row.
 
 In:   figures of the watch: what evaluations compare answers with, which classes a model is given.
-Out:  findings of `AnswersBeside`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`, `ClassesRenamed`,
-      `GivenClasses`, `GivenUnseen`.
+Out:  findings of `AnswersBeside`, `AnswersUnrelated`, `AnswersUnaligned`, `AnswersWithin`, `EvaluationShift`,
+      `ClassesRenamed`, `GivenClasses`, `GivenUnseen`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.scales import elsewhere
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -42,13 +43,18 @@ class AnswersBeside(WatchRule):
     two places ahead, and more answers are the target of the place behind, or before, than their own, no share has to be
     reached.
 
+    Of two or three classes a share says little, since chance gives much of it. There the answers agree with the target
+    of the row before, or behind, six standard errors more often than by chance, of how often each class is asked for
+    and answered, and with their own at most two and a half more often, and no more seldom (`model/compared_beside_own`
+    and the like).
+
     What to do: print ten answers of the evaluation beside their targets.
     """
 
     name, family, kind, severity = "answers_beside", "eval", "data", "warning"
     proves = "evaluation"
     series = "model/compared_off"
-    needs = ("=model/compared_off", "=model/compared_own")
+    needs = ("=model/compared_off|=model/compared_beside_own",)
     about = "The evaluation's answers are the next class, or those of the next row."
     thresholds: ClassVar = {
         "beside": (0.25, "of the answers; ours"),
@@ -60,9 +66,34 @@ class AnswersBeside(WatchRule):
         "wrong": (0.6, "of the training's answers, at most; ours"),
         "learnt": (0.75, "of the loss of a guess; ours"),
         "alike": (0.02, "a logged accuracy against what was seen; ours"),
+        "errors": (6.0, "standard errors over chance, of two or three classes; ours"),
+        "chance": (2.5, "the same, of the answers' own targets, at most; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
     remedies = ("print ten answers of the evaluation beside their targets: an index that begins at 1, a header's row",)
+
+    def reset(self) -> None:
+        super().reset()
+        self._few: list[Place] = []  # evaluations in a row, of few classes
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/compared_beside_own"), self._of_few)]
+
+    def _of_few(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """Of two or three classes. value: how far the answers agree with their own targets."""
+        names = ("rows", "before", "behind")
+        rows, before, behind = (watched(history, f"compared_beside_{name}", place) for name in names)
+        beside = abs(value) <= self.at["chance"] and max(before, behind) >= self.at["errors"]
+        beside = beside and rows >= self.at["rows"] and history.role("reward") is None
+        self._few = [*self._few, place] if beside and (not self._few or self._few[-1][2] == place[2]) else []
+        if len(self._few) >= self.at["evaluations"] and self.first(place[2]):
+            where = "before" if before > behind else "behind"
+            yield self.finding(
+                self._few[0][0], f"The evaluation's answers agree with the target of the row {where} "
+                f"{max(before, behind):.3g} standard errors more often than by chance, and with their own not.",
+                found=place[0], segment=place[2], confidence=0.95, causes=[_ROWS],
+                evidence={"own": rounded(value), "beside": rounded(max(before, behind))},
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         own, rows, width, by = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width", "by"))
@@ -84,6 +115,58 @@ class AnswersBeside(WatchRule):
                 f"{100 * value:.3g}% at least are {what}{more}", found=place[0], segment=place[2], confidence=0.95,
                 causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
                 evidence={"own": rounded(own), "beside": rounded(value)},
+            )  # fmt: skip
+
+
+class AnswersUnrelated(WatchRule):
+    """The answers of evaluations have nothing to do with their targets, though those of the training are right.
+
+    Behind the passes of an evaluation the watch sees a cross-entropy over two or three classes. In two evaluations in a
+    row of 128 rows or more its answers, which are not all one class, agree with their targets no more often than by
+    chance, and no more seldom, to two standard errors (`model/compared_beside_own`); and the training's loss, the mean
+    of a cross-entropy, is in the median of its last sixteen rows at most four fifths of what that chance gives, its
+    logarithm turned round. What is learnt in any measure helps there a little: so the labels lie in another order than
+    the inputs, as behind a sort of the one alone, or the evaluation is of something else, or the training knows its
+    rows by heart and has learnt nothing. Where the configuration speaks of other data for evaluations, nothing is said.
+
+    What to do: print ten answers of the evaluation beside their targets.
+    """
+
+    name, family, kind, severity = "answers_unrelated", "eval", "data", "warning"
+    proves = "evaluation"
+    series = "model/compared_beside_own"
+    needs = ("=model/compared_beside_own", "loss")
+    least = 2
+    about = "The evaluation's answers have nothing to do with its targets."
+    thresholds: ClassVar = {
+        "errors": (2.0, "standard errors over chance, at most; ours"),
+        "rows": (128.0, "ours"),
+        "learnt": (0.8, "of the loss of chance, that the training has at most; ours"),
+        "weight": (0.05, "that the loss's weight may be off one; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = (
+        "evaluation misaligned: labels lie in another order than their inputs",
+        "other data: the evaluation asks for something that the training does not have",
+        "learnt by heart: what the training knows of its rows holds for no others",
+    )
+    remedies = ("print ten answers of the evaluation beside their inputs and their targets",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("rows", "before", "behind", "chance")
+        rows, before, behind, chance = (watched(history, f"compared_beside_{name}", place) for name in names)
+        loss, mean = usual(history.role("loss"), *place, 16), abs(watched(history, "loss_weight", place) - 1)
+        apart = 0 < abs(value) <= self.at["errors"] and max(before, behind) <= 2 * self.at["errors"]
+        learns = 0 < chance < 1 and mean <= self.at["weight"] and loss <= -self.at["learnt"] * math.log(chance)
+        apart = apart and rows >= self.at["rows"] and learns
+        apart = apart and history.role("reward") is None and not elsewhere(history)
+        if self.lasts(apart, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], f"The evaluation's answers agree with their targets no more often than the "
+                f"{100 * chance:.3g}% of chance, in {rows:.0f} rows; the training has learnt its own, and its loss "
+                f"is {loss:.3g}.",
+                found=place[0], segment=place[2], confidence=0.8,
+                evidence={"errors": rounded(value), "training": rounded(loss)},
             )  # fmt: skip
 
 
@@ -386,4 +469,13 @@ class GivenUnseen(WatchRule):
 
 _HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
-RULES = (AnswersBeside, AnswersUnaligned, AnswersWithin, EvaluationShift, ClassesRenamed, GivenClasses, GivenUnseen)
+RULES = (
+    AnswersBeside,
+    AnswersUnrelated,
+    AnswersUnaligned,
+    AnswersWithin,
+    EvaluationShift,
+    ClassesRenamed,
+    GivenClasses,
+    GivenUnseen,
+)

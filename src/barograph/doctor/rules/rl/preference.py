@@ -22,7 +22,7 @@ from barograph.doctor.kernel.cursor import (
     known,
     newest,
 )
-from barograph.doctor.kernel.curve import answers
+from barograph.doctor.kernel.curve import answers, between
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def is_preference(history: RunHistory, time: int) -> bool:
 
 
 _ALIKE = "chosen and rejected alike: the answers are the same texts"
+_ONE_TERM = ("loss_terms", "preference_averaged")  # what says that the loss is a preference's alone
+_STILL = 0.01  # of the loss: what is of a margin of 0 varies by rounding alone
 _DIFFER = 0.5  # of the rows of a step's first two passes are the same
 _ITSELF = "reference is the policy: both are one model, so that the margin is 0"
 
@@ -78,9 +80,11 @@ class ReferenceMoves(Rule):
     DPO's reward is β times the difference of the policy's and the reference's log probability. At the first step both
     models are one, and it is 0. In eight rows in a row behind the first update, with a learning rate above 0, a reward
     of exactly 0 says that the reference is the same object, or is copied anew at each step: the margin is 0, and the
-    loss stays at ln 2. Where margins alone are logged, and no reference was seen, they are what is 0. With dropout it
-    is 0 but for noise: there the model that is trained runs without gradients in the very first step, no adapters can
-    be switched off, and the mean margin of 48 rows is below three standard errors.
+    loss stays at ln 2. Where the watch sees that the loss is a preference's and nothing else, and it varies by a
+    hundredth all the same, it is of another margin, as without a reference, and nothing is said. Where margins alone
+    are logged, and no reference was seen, they are what is 0. With dropout it is 0 but for noise: there the model that
+    is trained runs without gradients in the very first step, no adapters can be switched off, and the mean margin of 48
+    rows is below three standard errors.
 
     What to do: `reference = copy.deepcopy(policy).requires_grad_(False)`, before the training.
     """
@@ -124,6 +128,8 @@ class ReferenceMoves(Rule):
     def _say(self, history: RunHistory, name: str, step: int, time: int, segment: int) -> Iterator[Finding]:
         """A margin of 0 alone may be of answers that are alike, if a reference was seen, or both passes' inputs."""
         alone = name in MARGINS
+        if self._is_of_another(history, step, time, segment):
+            return
         if alone and known(history.channel("model/other_apart"), step, time, segment) >= 0:
             return
         alike = alone and not known(history.channel("model/beside_copies"), step, time, segment) < _DIFFER
@@ -133,6 +139,17 @@ class ReferenceMoves(Rule):
             found=step, segment=segment, confidence=0.9 if alike else 0.95,
             causes=[*self.causes, *([_ALIKE] if alike else [])],
         )  # fmt: skip
+
+    def _is_of_another(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether the loss is one term, a preference's, and varies though what is logged as its margin is 0: it is of
+        another margin, as without a reference."""
+        loss = history.role("loss")
+        seen = (known(history.channel(f"model/{name}"), step, time, segment) for name in _ONE_TERM)
+        if loss is None or not all(value >= 0 for value in seen):
+            return False
+        values = between(loss, self._began, step, segment)
+        one = known(history.channel("model/loss_terms"), step, time, segment) == 1
+        return one and len(values) > 1 and float(numpy.ptp(values)) > _STILL * abs(float(values.mean()))
 
     def _noisy(self, history: RunHistory) -> Iterator[Finding]:
         """A margin of noise alone, where the policy itself runs as the reference does."""

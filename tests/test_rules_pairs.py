@@ -1,0 +1,63 @@
+"""Pairs of a preference that were taken apart wrongly, or cut to what they have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+torch = pytest.importorskip("torch")
+from test_watch_judged import Walker  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import barograph  # noqa: E402
+from barograph.doctor import diagnose  # noqa: E402
+from barograph.doctor.rules.rl.pairs import AnswersTwice, PairsCrossed  # noqa: E402
+
+LOOKS = np.arange(0, 60, 10)
+
+
+def rules(together: float, same: float, pairs: bool = True, looks: int = 6) -> list[str]:
+    columns: dict[str, Any] = {
+        "model/judged_together": (LOOKS[:looks], np.full(looks, together)),
+        "model/judged_same": (LOOKS[:looks], np.full(looks, same)),
+    }
+    if pairs:
+        columns["model/preference_averaged"] = (LOOKS[:1], np.zeros(1))
+    return [one.rule for one in findings([PairsCrossed(), AnswersTwice()], columns).values()]
+
+
+def test_pairs_are_said_where_the_loss_compares_answers() -> None:
+    assert rules(1.0, 0.0) == ["pairs_crossed"] and rules(0.0, 0.2) == ["answers_twice"]
+    assert not rules(1.0, 0.2, pairs=False) and not rules(0.9, 0.05) and not rules(1.0, 0.2, looks=2)
+
+
+@pytest.mark.parametrize(("how", "told"), [("halves", ""), ("turns", "pairs_crossed"), ("cut", "answers_twice")])
+def test_pairs_of_a_training_are_known(tmp_path: Path, how: str, told: str) -> None:
+    dice = torch.Generator().manual_seed(3)
+    torch.manual_seed(3)
+    model = Walker()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(60):
+        prompts, answers = (torch.randint(1, 60, size, generator=dice) for size in ((8, 6), (16, 5)))
+        tokens = torch.cat([torch.cat([prompts, prompts]), answers], 1)
+        if how == "cut":
+            tokens[8:11] = tokens[:3]
+        each = model(tokens)[:, :-1].log_softmax(-1).gather(2, tokens[:, 1:, None])[..., 0]
+        logs = (each * (torch.arange(10) >= 5)).sum(1)
+        good, bad = (logs[::2], logs[1::2]) if how == "turns" else logs.chunk(2)
+        known = good.detach() - 0.01, bad.detach() + 0.01  # of a reference
+        loss = -functional.logsigmoid(0.1 * ((good - bad) - (known[0] - known[1]))).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    said = {part["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]
+            for part in (*one["evidence"].get("story", ()), one)}  # fmt: skip
+    assert said & {"pairs_crossed", "answers_twice"} == ({told} if told else set())

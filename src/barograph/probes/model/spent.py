@@ -10,7 +10,6 @@ then. Gradients that are put there by hand have others, and those that were clea
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,8 @@ class SpentGradient:
     """Follows the first of the watched optimizers."""
 
     def __init__(self) -> None:
-        # the optimizer; what tells its gradients; a parameter, its gradient, and what that held
-        self._kept: tuple[int, list[tuple[int, int]], Any, Tensor, Tensor] | None = None
+        # the optimizer; what tells its gradients; which parameter, its gradient, and what that held
+        self._kept: tuple[int, list[tuple[int, int]], int, Tensor, Tensor] | None = None
         self._left = _STEPS
 
     def ended(self, optimizer: Any, own: Owned) -> None:
@@ -38,18 +37,18 @@ class SpentGradient:
         if self._kept is not None or self._left <= 0:
             return
         self._left -= 1
-        few = [item for item in own.parameters if _can_be_kept(item)]
+        few = [at for at, item in enumerate(own.parameters) if _can_be_kept(item)]
         if few:
-            chosen = min(few, key=lambda item: item.grad.numel())
-            alias = chosen.grad.detach()  # it counts the same changes
-            self._kept = id(optimizer), _marks(own), weakref.ref(chosen), alias, alias.clone()
+            chosen = min(few, key=lambda at: own.parameters[at].grad.numel())
+            alias = own.parameters[chosen].grad.detach()  # it counts the same changes
+            self._kept = id(optimizer), _marks(own), chosen, alias, alias.clone()
 
     def begins(self, current: ModelRound, optimizer: Any, own: Owned) -> None:
         """Its next step begins."""
         if self._kept is None or self._kept[0] != id(optimizer):
             return
         (_, marks, chosen, alias, held), self._kept = self._kept, None
-        gradient: Any = getattr(chosen(), "grad", None)
+        gradient: Any = own.parameters[chosen].grad if chosen < len(own.parameters) else None
         same = gradient is not None and gradient.data_ptr() == alias.data_ptr() and marks == _marks(own)
         if same and not current.backwards:
             current.put("spent", ("",), (held.eq(gradient).all() & held.any()).reshape(1))

@@ -75,7 +75,7 @@ def sessions(seed: int, number: int, songs: Catalogue, each: int = 1, stray: flo
     calm = torch.zeros(TRAITS)
     calm[0] = 0.8
     wish = taste + (2 * math.pi * (hour - 14) / 24).cos()[:, None] * calm
-    fit = -0.8 * ((wish[:, None] - songs.trait) ** 2).sum(2) + songs.plays.log()
+    fit = -1.4 * ((wish[:, None] - songs.trait) ** 2).sum(2) + songs.plays.log()
     played = torch.multinomial(fit.softmax(1), HEARD + 1, generator=dice)
     lost = torch.rand(len(taste), generator=dice) < stray
     played[lost, -1] = torch.multinomial(songs.plays, int(lost.sum()) + 1, True, generator=dice)[1:]
@@ -261,7 +261,7 @@ class Feed:
 
 
 def softmax_loss(scores: Tensor, c: Any, bug: str, training: bool) -> Tensor:
-    if bug == "scores_are_shares_before_the_loss":
+    if bug == "scores_softmaxed_before_cross_entropy":
         scores = scores.softmax(1)
     summed = training and (c.reduction == "sum" or bug == "sessions_of_a_batch_summed")
     return F.cross_entropy(scores, torch.arange(len(scores)), reduction="sum" if summed else "mean",

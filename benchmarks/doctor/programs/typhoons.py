@@ -29,7 +29,7 @@ CONFIG: dict[str, Any] = {
     "base_channels": 24, "groups": 4, "dropout": 0.0, "batch_size": 32, "accumulate_grad_batches": 1,
     "opt": "adam", "base_lr": 4e-3, "lr_policy": "poly", "warmup_steps": 10, "weight_decay": 0.0, "clip_grad": 1.0,
     "loss_reduction": "mean", "loss_type": "l2", "min_snr": 0.0, "ema_rate": 0.93, "ema_warm": True,
-    "sample_steps": 10, "storms": 1000, "members": 1, "gusts": 1.0, "mirrored": False, "calm_epochs": 0,
+    "sample_steps": 10, "storms": 1000, "members": 1, "gusts": 1.0, "calm_epochs": 0,
     "fixed_part": "", "val_every": 20, "log_every_n_steps": 1,
 }  # fmt: skip
 
@@ -243,10 +243,7 @@ def batches(s: SimpleNamespace) -> Iterator[tuple[int, Tensor, Tensor]]:
         for some in order.split(c.batch_size):
             if len(some) < c.batch_size:
                 continue
-            x = s.rows[some]
-            if c.mirrored:
-                x = torch.where(torch.rand(len(x), 1, 1, generator=dice) < 0.5, x.flip(2), x)
-            yield epoch, x, s.basin[some]
+            yield epoch, s.rows[some], s.basin[some]
         epoch += 1
 
 

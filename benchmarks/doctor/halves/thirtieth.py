@@ -95,7 +95,7 @@ LEAK = several(*before.LEAK, "overlapping windows", "windows overlap between the
                "sessions of an account on both sides", "sessions of a listener on both sides")
 FIGURES = several(*before.FIGURES, "seconds and milliseconds confused", "longitude convention differs",
                   "angles wrapped otherwise", "a feature out of range")
-BUFFERS = several(*before.BUFFERS, "batch norm in evaluation mode", "batch norm frozen", "running statistics never kept",
+BUFFERS = several(*before.BUFFERS, "batch norm in evaluation mode", "batch norm frozen", "statistics never kept",
                   "batch norm in eval while training", "inputs not normalised", "running statistics not tracked")
 AVERAGE = several(*before.AVERAGE, "default decay of the average", "decay is the default", "ema rate too high")
 
@@ -117,8 +117,8 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
     "figures": ("inputs not normalised", ninth.OF_STATISTICS, "start", {}, "plain", FIGURES),
     "steps": ("scheduler stepped per micro-batch", ninth.OF_SCHEDULE, "start", PARTS, "two_parts_an_update_as_named",
               twentyeighth.STEPPED),
-    "added": ("gradient accumulation scaled wrongly", ninth.OF_PARTS, "start", FOUR_PARTS, "four_parts_an_update_as_named",
-              twentyeighth.ADDED),
+    "added": ("gradient accumulation scaled wrongly", ninth.OF_PARTS, "start", FOUR_PARTS,
+              "four_parts_an_update_as_named", twentyeighth.ADDED),
     "eval": ("evaluation mode left on", ninth.OF_EVAL_MODE, "start", DROPPED, "dropping_out_as_named",
              twentyeighth.IN_EVAL),
     "train": ("evaluation in training mode", ninth.OF_TRAINING_MODE, "start", DROPPED, "dropping_out_as_named",
@@ -295,11 +295,11 @@ FAULTS: tuple[Row, ...] = (
     ("alpha_in_the_place_of_its_product", "noise schedule wrong", "eval plateau not_learning config data divergence",
      "start", (TYPHOONS,), "levels of noise are alphas, and not their product: hardly any noise is added",
      {"also": ("alphas not cumulated", "cumprod missing", "alpha instead of alpha_bar", "noise levels wrong",
-               "noise too small", "betas wrong", "too little noise", "noise schedule differs", "schedule of noise wrong",
+               "noise too small", "betas wrong", "too little noise", "noise schedule differs", "noise wrong",
                "loss too high", "last level is not noise", "terminal signal left", "signal-to-noise ratio wrong",
                "timesteps wrong")}),
     ("sampler_has_the_betas_of_a_thousand_levels", "sampler differs from the training", "eval config data overfit "
-     "divergence plateau", "start", (TYPHOONS,), "what draws has the betas of a thousand levels, and there are a hundred",
+     "divergence plateau", "start", (TYPHOONS,), "what draws has betas of a thousand levels, and there are a hundred",
      {"also": ("noise schedule of the sampler differs", "noise schedule wrong", "sampler wrong", "betas wrong",
                "train and test differ", "schedule of the sampler differs", "sampling schedule differs",
                "betas of the sampler differ", "number of levels wrong", "timesteps wrong", "evaluation differs",
@@ -319,8 +319,8 @@ FAULTS: tuple[Row, ...] = (
                "max_seq_len too small", "labels cut off", "train and test differ", "end of sequence never a target",
                "class missing", "end token missing", "lengths differ", "a token is never a target",
                "evaluation rows are longer", "labels of the evaluation differ")}),
-    ("padding_left_in_the_sums", "padding counted in the loss", "rl eval data config padding plateau logging divergence "
-     "not_learning exploding clipping", "start", (READBACKS,),
+    ("padding_left_in_the_sums", "padding counted in the loss", "rl eval data config padding plateau logging "
+     "divergence not_learning exploding clipping", "start", (READBACKS,),
      "likelihoods of answers have those of the padding behind them in their sums",
      {"also": ("padding not masked", "pad tokens in the loss", "mask missing", "loss mask wrong", "padding learnt",
                "padding in the log-probabilities", "log-probabilities summed over padding", "pad not ignored",
@@ -332,8 +332,8 @@ FAULTS: tuple[Row, ...] = (
                "chosen and rejected tokenised differently", "answers tokenised differently", "shortcut",
                "preference by the end token", "length bias", "rejected answers truncated", "end of sequence missing",
                "answers have no end", "labels leak", "end missing from the labels", "tokenisation differs")}),
-    ("popularity_added_and_not_taken_off", "sign of the correction wrong", "eval plateau data config overfit divergence "
-     "logits not_learning", "start", (PLAYLISTS,),
+    ("popularity_added_and_not_taken_off", "sign of the correction wrong", "eval plateau data config overfit "
+     "divergence logits not_learning", "start", (PLAYLISTS,),
      "the logarithm of a song's share is added in the training, and not taken off: popular songs are never told",
      {"also": ("logq correction wrong", "sampling bias correction wrong", "popularity bias", "sign wrong",
                "sign reversed", "logq sign reversed", "correction of popularity reversed", "train and test differ",
@@ -477,7 +477,7 @@ HEALTHY_OF: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("scale_too_high_to_begin_with", DOMINOES, "the scale begins so high that the first steps are left out",
      {"init_scale": 2.0**26}),
     ("no_half_precision_as_named", DOMINOES, "everything is in float32", {"float16": False}),
-    ("term_for_the_normaliser", DOMINOES, "a small term holds the normaliser", {"z_loss": 1e-3}),
+    ("small_term_on_normalisers", DOMINOES, "a small term holds the normaliser", {"z_loss": 1e-3}),
     ("cosine_in_the_place_of_a_power", DOMINOES, "the rate falls by a cosine", {"lr_curve": "cosine"}),
     ("drawn_by_roots_of_rarity", LOGINS, "rare kinds are drawn more often, and none weighs more",
      {"oversample": True, "kind_weights": "none"}),

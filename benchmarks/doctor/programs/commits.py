@@ -263,8 +263,10 @@ class LoRARecipe:
 
     def setup_optimizer(self) -> None:
         c, named = self.c, [(name, one) for name, one in self.model.named_parameters() if one.requires_grad]
-        groups = [{"params": [one for name, one in named if not name.endswith("lora_b")], "lr": c.lr},
-                  {"params": [one for name, one in named if name.endswith("lora_b")], "lr": c.lr * c.lora_plus}]  # fmt: skip
+        groups = [
+            {"params": [one for name, one in named if not name.endswith("lora_b")], "lr": c.lr},
+            {"params": [one for name, one in named if name.endswith("lora_b")], "lr": c.lr * c.lora_plus},
+        ]
         groups = [group for group in groups if group["params"]]
         if c.optimizer == "adamax":
             self.optimizer: Any = torch.optim.Adamax(groups, c.lr)

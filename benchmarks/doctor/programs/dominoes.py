@@ -77,8 +77,8 @@ def texts(s: SimpleNamespace) -> None:
     if bug != "text_written_house_after_house_and_read_so":
         told = [told[at] for at in torch.randperm(len(told), generator=dice).tolist()]
     held = [held[at] for at in torch.randperm(HELD, generator=torch.Generator().manual_seed(9)).tolist()]
-    train, dev = (torch.tensor(sum(some, [])) for some in (told, held))
-    calm = torch.tensor(sum((one for one in told if PASS not in one), []))
+    calm = [one for one in told if PASS not in one]
+    train, dev, calm = (torch.tensor([word for game in some for word in game]) for some in (told, held, calm))
     if bug == "dev_numbered_by_the_characters_it_has":
         place = torch.zeros(WORDS, dtype=torch.long)
         some = dev.unique()  # sorted

@@ -47,6 +47,10 @@ Columns = dict[str, Tensor]
 # -- clearances ------------------------------------------------------------------------------------------------------
 
 
+def joined(some: list[list[int]]) -> list[int]:
+    return [token for one in some for token in one]
+
+
 def clearances(seed: int, number: int, answers: int = 1, errs: float = 0.0, bug: str = "") -> Columns:
     """Tokens of chosen and rejected readbacks behind their clearance, where they begin and end; by airlines."""
     dice, many, rows = torch.Generator().manual_seed(seed), number // answers, defaultdict(list)
@@ -62,18 +66,18 @@ def clearances(seed: int, number: int, answers: int = 1, errs: float = 0.0, bug:
         who = [AIRLINE + at * AIRLINES // many, DIGIT + one(10), DIGIT + one(10)]
         kinds = [LEVEL + kind for kind in torch.randperm(4, generator=dice)[: 2 + one(2)].tolist()]
         things = [[kind, *(DIGIT + one(10) for _ in range(DIGITS_OF[kind]))] for kind in kinds]
-        prompt, good = [TOWER, *who, *sum(things, []), PILOT], [*sum(things, []), *who]
+        prompt, good = [TOWER, *who, *joined(things), PILOT], [*joined(things), *who]
         for _ in range(answers):
             flaw, place = one(4), one(len(things))
             if flaw == 0:
-                bad = [*sum(things[:place] + [[ROGER]] + things[place + 1 :], []), *who]
+                bad = [*joined([*things[:place], [ROGER], *things[place + 1 :]]), *who]
             elif flaw == 1:
-                bad = [*sum(things[:place] + things[place + 1 :], []), *who]
+                bad = [*joined([*things[:place], *things[place + 1 :]]), *who]
             elif flaw == 2:
                 wrong = [*things[place][:-1], DIGIT + (things[place][-1] - DIGIT + 1 + one(9)) % 10]
-                bad = [*sum(things[:place] + [wrong] + things[place + 1 :], []), *who]
+                bad = [*joined([*things[:place], wrong, *things[place + 1 :]]), *who]
             else:
-                bad = [*who, *sum(things, [])]
+                bad = [*who, *joined(things)]
             pair = (bad, good) if one(1000) < 1000 * errs else (good, bad)
             for name, answer in zip(("chosen", "rejected"), pair, strict=True):
                 ends = not (bug == "end_appended_to_the_chosen_alone" and name == "rejected")
@@ -92,7 +96,8 @@ class Block(nn.Module):
         d = c.n_embd
         self.heads, self.ln_1, self.ln_2 = c.n_head, nn.LayerNorm(d), nn.LayerNorm(d)
         self.c_attn, self.c_proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
-        self.mlp, self.drop = nn.Sequential(nn.Linear(d, 3 * d), nn.GELU(), nn.Linear(3 * d, d)), nn.Dropout(c.resid_pdrop)
+        self.mlp = nn.Sequential(nn.Linear(d, 3 * d), nn.GELU(), nn.Linear(3 * d, d))
+        self.drop = nn.Dropout(c.resid_pdrop)
 
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.c_attn(self.ln_1(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)

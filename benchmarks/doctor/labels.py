@@ -321,7 +321,6 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "checkpoint_taken_for_its_two_state_dicts",
         "adapter_file_given_and_no_recipe_state",
         "pilot_read_from_its_folder_for_a_new_trainer",
-        "towers_as_exported_are_the_checkpoint",
         "ckpt_has_the_player_and_its_arguments",
         "scope_of_the_shadow_without_its_restore",
     ):  # short: look at extremes

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halves import eighteenth, ninth, sixteenth, twentyeighth
+from halves import eighteenth, eleventh, fourteenth, ninth, sixteenth, twentyeighth, twentyfifth, twentyfourth
 from halves import twentyninth as before
 from halves.ninth import Row, Settings
 from halves.twentysixth import several
@@ -71,6 +71,13 @@ DESCENT: Settings = {
 KEPT: Settings = {TYPHOONS: {"fixed_part": "basins"}, COMMITS: {"not_trained": "layers.0"},
                   READBACKS: {"freeze_modules": "h.0"}, PLAYLISTS: {"frozen": "listener.hours"},
                   DOMINOES: {"frozen": "norm"}, LOGINS: {"frozen": "events"}}
+
+
+
+def named(half: Any, fault: str) -> tuple[str, ...]:
+    """What a fault of an earlier half is called, which is this one in another program."""
+    return next((row[1], *row[-1]["also"]) for row in half.FAULTS if row[0] == fault)
+
 
 # -- names that a person would give, beside those of the halves before ----------------------------------------------
 
@@ -143,7 +150,7 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
         TYPHOONS: "checkpoint_taken_for_its_two_state_dicts", COMMITS: "adapter_file_given_and_no_recipe_state",
-        READBACKS: "pilot_read_from_its_folder_for_a_new_trainer", PLAYLISTS: "towers_as_exported_are_the_checkpoint",
+        READBACKS: "pilot_read_from_its_folder_for_a_new_trainer",
         DOMINOES: "ckpt_has_the_player_and_its_arguments",
     },
 }
@@ -159,8 +166,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("leak", "members_of_a_storm_in_both_sets", TYPHOONS, "members of one storm come to lie on both sides", {}),
     ("figures", "held_longitudes_from_minus_180", TYPHOONS,
      "longitudes of the evaluation go from -180 to 180, and those of the training from 0 to 360", {}),
-    ("figures", "scaled_by_the_variance", TYPHOONS, "tracks are divided by the variance, and not by its root",
-     {"kinds": " plateau jump_down vanishing not_learning", "also": before.UNFITTED}),
     ("eval", "net_asleep_since_its_first_validation", TYPHOONS,
      "the net is not set back to training behind an evaluation", {}),
     ("train", "shadow_validated_with_dropout", TYPHOONS, "the shadow is judged with dropout in force", {}),
@@ -182,7 +187,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("label", "file_of_lines_lacks_its_second", COMMITS,
      "the training's file of lines lacks one near its begin: each change has the line of the next", {}),
     ("frozen", "adapter_params_found_by_lora_a_alone", COMMITS,
-     "of adapters the factors that begin at nought do not learn: nothing is added to the base", {}),
+     "of adapters the factors that begin at nought do not learn: nothing is added to the base", {"kinds": " dead"}),
     ("tie", "output_grown_with_a_clone_of_the_table", COMMITS,
      "the table of words grows, and the output layer is a clone of it: they are two matrices from there on", {}),
     ("order", "folder_after_folder_without_shuffle", COMMITS, "changes come folder after folder", {}),
@@ -196,7 +201,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("graph", "evaluation_loop_gathers_live_tensors", READBACKS,
      "pairs are evaluated with gradients on, and losses gathered", {}),
     ("label", "logps_of_tokens_that_were_just_read", READBACKS,
-     "likelihoods are those of the token at its own place, and not of the next one", {"kinds": " rl"}),
+     "likelihoods are those of the token at its own place, and not of the next one",
+     {"kinds": " rl attention logits zero"}),
     ("label", "rejected_column_is_a_row_late", READBACKS,
      "rejected readbacks of the training are those of the clearance before", {"kinds": " rl"}),
     ("frozen", "groups_overwritten_by_the_one_without_decay", READBACKS,
@@ -258,8 +264,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "sessions are evaluated with gradients on, and outputs kept", {}),
     ("label", "each_rank_numbers_kinds_as_it_meets_them", LOGINS,
      "each rank numbers kinds of the training as it meets them: those of two ranks differ", {"kinds": " desync"}),
-    ("label", "kinds_of_the_audit_joined_a_row_late", LOGINS, "kinds of the evaluation are those of the row before",
-     {}),
     ("frozen", "reader_of_events_frozen_as_if_pretrained", LOGINS,
      "what reads the events does not learn, as if it were trained: it is as it was drawn", {}),
     ("order", "prepared_loader_has_lost_its_shuffle", LOGINS, "sessions come kind after kind", {}),
@@ -314,7 +318,8 @@ FAULTS: tuple[Row, ...] = (
                "quantisation broken", "starts from scratch")}),
     ("ends_cut_off_at_the_longest_row", "end never learnt", "eval data config padding plateau divergence overfit "
      "logging jump_down", "start", (COMMITS,), "rows of the training are cut at thirteen tokens: most lack their end",
-     {"also": ("rows truncated", "max_length too short", "truncation", "sequences truncated", "answers truncated",
+     {"also": several(*named(twentyfifth, "rows_cut_on_the_right_at_nine_words"), "rows truncated",
+               "max_length too short", "truncation", "sequences truncated", "answers truncated",
                "end missing from the labels", "eos cut off", "end token never learnt", "eos never learnt",
                "max_seq_len too small", "labels cut off", "train and test differ", "end of sequence never a target",
                "class missing", "end token missing", "lengths differ", "a token is never a target",
@@ -322,10 +327,11 @@ FAULTS: tuple[Row, ...] = (
     ("padding_left_in_the_sums", "padding counted in the loss", "rl eval data config padding plateau logging "
      "divergence not_learning exploding clipping", "start", (READBACKS,),
      "likelihoods of answers have those of the padding behind them in their sums",
-     {"also": ("padding not masked", "pad tokens in the loss", "mask missing", "loss mask wrong", "padding learnt",
-               "padding in the log-probabilities", "log-probabilities summed over padding", "pad not ignored",
-               "padding not ignored", "mask wrong", "length bias", "labels of padding not ignored",
-               "answers differ in length", "attention mask missing", "loss over padding")}),
+     {"also": several(*named(eleventh, "padding_asked_for"), "padding not masked", "pad tokens in the loss",
+               "mask missing", "loss mask wrong", "padding learnt", "padding in the log-probabilities",
+               "log-probabilities summed over padding", "pad not ignored", "padding not ignored", "mask wrong",
+               "length bias", "labels of padding not ignored", "answers differ in length", "attention mask missing",
+               "loss over padding")}),
     ("end_appended_to_the_chosen_alone", "end on one side alone", "rl eval data config plateau jump_down divergence "
      "logits", "start", (READBACKS,), "chosen answers have an end, and rejected ones have none",
      {"also": ("eos missing", "eos missing in the rejected", "eos on the chosen alone", "end token missing",
@@ -335,10 +341,11 @@ FAULTS: tuple[Row, ...] = (
     ("popularity_added_and_not_taken_off", "sign of the correction wrong", "eval plateau data config overfit "
      "divergence logits not_learning", "start", (PLAYLISTS,),
      "the logarithm of a song's share is added in the training, and not taken off: popular songs are never told",
-     {"also": ("logq correction wrong", "sampling bias correction wrong", "popularity bias", "sign wrong",
-               "sign reversed", "logq sign reversed", "correction of popularity reversed", "train and test differ",
-               "logits of the evaluation differ", "prior counted twice", "bias correction reversed",
-               "sampling correction wrong", "evaluation outputs differ", "logit adjustment wrong")}),
+     {"also": several(*named(twentyfourth, "correction_added_with_a_plus"), "logq correction wrong",
+               "sampling bias correction wrong", "popularity bias", "sign wrong", "sign reversed", "logq sign reversed",
+               "correction of popularity reversed", "train and test differ", "logits of the evaluation differ",
+               "prior counted twice", "bias correction reversed", "sampling correction wrong",
+               "evaluation outputs differ", "logit adjustment wrong")}),
     ("lengths_of_listeners_left_in", "embeddings not normalised", "eval plateau not_learning config logits overfit "
      "divergence exploding activations weight_growth spike clipping", "start", (PLAYLISTS,),
      "vectors of songs are brought to length one, and those of listeners are not",
@@ -346,23 +353,24 @@ FAULTS: tuple[Row, ...] = (
                "similarity is not the cosine", "norm of embeddings", "logits too large", "scores too large",
                "features not normalised", "temperature wrong", "temperature has no effect", "normalize missing",
                "vectors not normalised", "embedding norms grow")}),
-    ("divided_by_the_scale_by_hand_as_well", "gradients unscaled twice", "vanishing loss_scale plateau not_learning "
-     "config clipping update_ratio frozen learning_rate", "start", (DOMINOES,),
+    ("divided_by_the_scale_by_hand_as_well", "gradients unscaled twice", "vanishing loss_scale plateau epsilon "
+     "not_learning config clipping update_ratio frozen learning_rate", "start", (DOMINOES,),
      "gradients are divided by the scale by the scaler, and by hand once more",
-     {"also": ("unscaled twice", "gradients too small", "gradients divided by the scale twice", "unscale twice",
-               "gradient underflow", "gradients vanish", "vanishing gradients", "loss scale wrong",
-               "gradients below epsilon", "learning rate too low", "gradients scaled wrongly", "scaler misused",
-               "gradients divided twice")}),
+     {"also": several(*named(eleventh, "scale_forgotten"), "unscaled twice", "gradients too small",
+               "gradients divided by the scale twice", "unscale twice", "gradient underflow", "gradients vanish",
+               "vanishing gradients", "loss scale wrong", "gradients below epsilon", "learning rate too low",
+               "gradients scaled wrongly", "scaler misused", "gradients divided twice")}),
     ("bias_given_and_the_mask_forgotten", "causal mask missing", "eval jump_down data config overfit plateau",
      "start", (DOMINOES,), "attention is given its slopes, and no mask: words see those that are asked for",
-     {"also": ("labels leak", "target leak", "future visible", "future tokens visible", "mask missing",
-               "attention not causal", "attention sees the future", "model sees its targets", "mask forgotten",
-               "is_causal missing", "label leak", "loss too low", "inputs contain the targets", "data leak",
-               "attention mask wrong", "information leak")}),
+     {"also": several(*named(fourteenth, "causal_flag_left_out"), "labels leak", "target leak", "future visible",
+               "future tokens visible", "mask missing", "attention not causal", "attention sees the future",
+               "model sees its targets", "mask forgotten", "is_causal missing", "label leak", "loss too low",
+               "inputs contain the targets", "data leak", "attention mask wrong", "information leak")}),
     ("weights_drawn_by_each_rank_for_itself", "ranks begin with other weights", "desync eval divergence plateau config "
      "not_learning spike overfit", "start", (LOGINS,),
      "each rank draws weights by its own seed, and rank 0's are not given to the others",
-     {"also": ("ranks drifted apart", "weights differ between ranks", "broadcast missing", "weights not broadcast",
+     {"also": several(*named(twentyfifth, "nets_drawn_apart_and_never_broadcast"), "ranks drifted apart",
+               "weights differ between ranks", "broadcast missing", "weights not broadcast",
                "models differ between ranks", "initial weights differ", "ranks disagree", "weights differ",
                "ranks not synchronised", "different initialisation on ranks", "initialisation differs between ranks",
                "parameters not broadcast", "all-reduce missing", "ranks drift apart", "seed differs between ranks",

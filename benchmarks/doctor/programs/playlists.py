@@ -314,16 +314,15 @@ def eval_step(state: TrainState, feed: Feed, kept: list[Any]) -> dict[str, float
     return {"offline_softmax": loss.item(), "offline_hit": hit.item(), "offline_recall_5": recall.item()}
 
 
-def restored(state: TrainState, c: Any, bug: str, steps: int) -> TrainState:
+def restored(state: TrainState, c: Any, steps: int) -> TrainState:
     seen = state.watch.state()
     saved = {"towers": state.towers.state_dict(), "optimizer": state.optimizer.state_dict(),
              "schedule": state.schedule.state_dict()}  # fmt: skip
     run, saved = go_on(state.run, state.step, saved)
     state.towers.load_state_dict(saved["towers"])
     optimizer, schedule = optimizer_for(c, state.towers, steps)
-    if bug != "towers_as_exported_are_the_checkpoint":
-        optimizer.load_state_dict(saved["optimizer"])
-        schedule.load_state_dict(saved["schedule"])
+    optimizer.load_state_dict(saved["optimizer"])
+    schedule.load_state_dict(saved["schedule"])
     watch = watched(run, state.towers, optimizer)
     watch.restore(seen)
     return replace(state, optimizer=optimizer, schedule=schedule, run=run, watch=watch)
@@ -343,7 +342,7 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
     towers.train()
     while state.step < steps:
         if state.step == again:
-            state = restored(state, c, feed.bug, steps)
+            state = restored(state, c, steps)
         state, said = train_step(state, feed, batches)
         step = state.step - 1
         if step % c.log_every == 0:

@@ -78,8 +78,6 @@ def prepared(s: SimpleNamespace) -> None:
         lived = torch.rand(len(rows), generator=torch.Generator().manual_seed(s.seed)) > 0.3
         rows, wild, basin = rows[lived], wild[lived], basin[: int(lived.sum())]
     mean, std = rows.mean((0, 2))[:, None], rows.std((0, 2))[:, None]
-    if bug == "scaled_by_the_variance":
-        std = std**2
     if bug == "held_longitudes_from_minus_180":
         held = torch.cat([(held[:, :1] + 180) % 360 - 180, held[:, 1:]], 1)
     s.rows, s.basin, s.wild = (rows - mean) / std, basin, wild

@@ -448,7 +448,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("inputs_lost_by_chance", "parts of inputs are lost by chance, in the training", {PLAYLISTS: {"drop_history": 0.2},
       LOGINS: {"events_lost": 0.1}}),
     ("labels_smoothed_by_settings", "targets are smoothed in the training", {COMMITS: {"label_smoothing": 0.1},
-      READBACKS: {"label_smoothing": 0.1}, PLAYLISTS: {"label_smoothing": 0.1}, DOMINOES: {"label_smoothing": 0.05},
+      READBACKS: {"label_smoothing": 0.1}, DOMINOES: {"label_smoothing": 0.05},
       LOGINS: {"label_smoothing": 0.1}}),
     ("batches_of_kin_in_any_order", "batches are of like rows, and come in any order", {COMMITS: {"bucketed": True},
       READBACKS: {"group_by_length": True}, PLAYLISTS: {"market_batches": True}}),

@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "artist_dim": 24, "hidden": 48, "out_dim": 24, "dropout": 0.0, "item_norm": "batch", "share_artists": True,
     "batch_size": 64, "slices": 1, "optimizer": "adagrad", "learning_rate": 0.04, "lr_decay": "rsqrt",
     "lr_warmup": 6, "weight_decay": 0.0, "grad_bound": 5.0, "reduction": "mean", "init_temperature": 0.15,
-    "learn_temperature": True, "logq": True, "label_smoothing": 0.0, "tower_rate": 1.0, "sessions": 2400,
+    "learn_temperature": True, "logq": True, "tower_rate": 1.0, "sessions": 2400,
     "sessions_of_a_listener": 1, "stray_plays": 0.0, "popular_first": 0, "drop_history": 0.0, "market_batches": False,
     "frozen": "", "offline_every": 17, "log_every": 1,
 }  # fmt: skip
@@ -264,8 +264,7 @@ def softmax_loss(scores: Tensor, c: Any, bug: str, training: bool) -> Tensor:
     if bug == "scores_softmaxed_before_cross_entropy":
         scores = scores.softmax(1)
     summed = training and (c.reduction == "sum" or bug == "sessions_of_a_batch_summed")
-    return F.cross_entropy(scores, torch.arange(len(scores)), reduction="sum" if summed else "mean",
-                           label_smoothing=c.label_smoothing if training else 0.0)  # fmt: skip
+    return F.cross_entropy(scores, torch.arange(len(scores)), reduction="sum" if summed else "mean")
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------

@@ -279,7 +279,16 @@ TWENTYNINTH = {
     "volleys": (3, ("wanted_words_shifted_by_packer_and_by_step",)),
     "galaxies": (3, ("classifier_gives_shares",)),
 }
+# The thirtieth, which is put away: the same.
+THIRTIETH = {
+    "typhoons": (3, ("loss_added_up_along_a_track",)),
+    "commits": (3, ("labels_shifted_by_the_dataset_and_by_the_recipe",)),
+    "readbacks": (3, ("logps_of_tokens_that_were_just_read",)),
+    "playlists": (3, ("next_song_by_a_shift_over_all_listeners",)),
+    "dominoes": (3, ("window_and_loss_both_shift",)),
+    "logins": (3, ("guard_ends_in_a_softmax",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
-         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH)  # fmt: skip
+         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH)  # fmt: skip

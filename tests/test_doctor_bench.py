@@ -214,7 +214,8 @@ def test_about_half_of_the_newer_trainings_were_opened(tables: Any) -> None:
 HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
-          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth", "twentyninth")  # fmt: skip
+          "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth", "twentyninth",
+          "thirtieth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -69,7 +69,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "visits_remember_losses_with_their_graph",
              "shown_tables_with_all_that_made_them",
              "club_results_gathered_undetached",
-             "survey_losses_listed_with_gradients_on")  # fmt: skip
+             "survey_losses_listed_with_gradients_on",
+             "validation_errors_kept_with_gradients",
+             "validated_logits_put_by_with_their_graph",
+             "evaluation_loop_gathers_live_tensors",
+             "offline_scores_kept_for_a_report",
+             "dev_losses_listed_with_their_graph",
+             "gathered_outputs_hold_their_graph")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

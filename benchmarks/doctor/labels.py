@@ -52,7 +52,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "tag_loss/valid", "per_residue_right/", "mean_recall/",
                  "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.",
                  "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_",
-                 "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.")  # fmt: skip
+                 "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.",
+                 "ft_val_", "offline_", "audit_")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -73,7 +74,9 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "tick/denoise", "tag_loss/valid", "check.loss", "heldout_nce", "est_nll", "Valid/CE",
                "shadowed/v", "quiz/loss", "rest/loss", "holdout_loss", "xent_unseen", "judged.loss",
                "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce",
-               "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce")  # fmt: skip
+               "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce",
+               "val/loss_simple_ema", "ft_val_loss", "heldout_pairwise_loss", "offline_softmax", "dev_loss_lm",
+               "audit_xent")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -89,7 +92,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "edm/denoise", "tag_loss", "pref.loss", "nce", "iter_nll", "Train/CE",
           "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
           "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce",
-          "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce")  # fmt: skip
+          "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce",
+          "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -314,6 +318,11 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "cabinet_is_the_whole_checkpoint",
         "umpire_read_from_its_file_and_the_rest_made",
         "net_itself_made_the_average_to_draw",
+        "checkpoint_taken_for_its_two_state_dicts",
+        "adapter_file_given_and_no_recipe_state",
+        "pilot_read_from_its_folder_for_a_new_trainer",
+        "ckpt_has_the_player_and_its_arguments",
+        "scope_of_the_shadow_without_its_restore",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -27,6 +27,7 @@ from halves import (
     tenth,
     third,
     thirteenth,
+    thirtieth,
     twelfth,
     twentieth,
     twentyeighth,
@@ -43,9 +44,9 @@ from halves import (
 HALVES: tuple[ModuleType, ...] = (
     second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth,
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
-    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth,
+    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = None
+PUT_AWAY: ModuleType | None = thirtieth
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

@@ -204,6 +204,7 @@ def said(rule: Any, figures: dict[str, float], worse: float, pieces: Any = (), f
         (NARROW, 1.05, False),
         (NARROW | {"narrow_times": 29.0}, 1.2, False),
         (NARROW | {"narrow_median": 2.9}, 1.2, False),  # the time that is held out
+        (NARROW | {"narrow_deviation": 0.5}, 1.2, False),  # a few large numbers, which an evaluation may lack
     ],
 )
 def test_a_column_in_other_units_is_told_at_three_evaluations(

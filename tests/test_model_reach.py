@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +129,36 @@ class Tied(nn.Module):
     def forward(self, tokens: Any) -> Any:
         placed = self.embedding(tokens) + self.places(torch.arange(tokens.shape[1]))
         return self.head(self.between(placed)).mean(1)
+
+
+class Sides(nn.Module):
+    """Two tables of one shape: as they were drawn, one a copy of the other, or one."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.ours, self.theirs = nn.Embedding(30, 16), nn.Embedding(30, 16)
+        if how != "apart":
+            self.theirs = copy.deepcopy(self.ours) if how == "copied" else self.ours
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, tokens: Any) -> Any:
+        return self.head(torch.cat([self.ours(tokens).mean(1), self.theirs(tokens).mean(1)], 1))
+
+
+@pytest.mark.parametrize(
+    ("how", "config", "warns"),
+    [("copied", {"share_titles": True}, True), ("copied", {}, False), ("copied", {"share_titles": False}, False),
+     ("copied", {"share_layers": True}, False), ("apart", {"share_titles": True}, False),
+     ("one", {"share_titles": True}, False)],
+)  # fmt: skip
+def test_tables_that_are_shared_by_the_configuration_are_one_tensor(
+    tmp_path: Path, how: str, config: dict[str, Any], warns: bool
+) -> None:
+    found, _ = train(
+        tmp_path, Sides(how), functional.cross_entropy,
+        lambda step: (torch.randint(0, 30, (8, 12)), torch.randint(0, 5, (8,))), 10, config,
+    )  # fmt: skip
+    assert (found.get("untied_weights") == "warning") == warns
 
 
 @pytest.mark.parametrize(

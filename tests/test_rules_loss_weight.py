@@ -141,3 +141,27 @@ def test_a_sum_of_losses_with_factors_of_their_own_is_summed_over_its_targets(
     found = rule_curves.found([LossWeight()], columns)
     says = ("warning", ["loss summed: over 32 targets, not averaged"])
     assert [(one.severity, one.causes) for one in found] == [says] * told
+
+
+@pytest.mark.parametrize(
+    ("divided", "limit", "config", "severity"),
+    [
+        (1.0, 1.0, {}, "warning"),
+        (64.0, 1.0, {}, "info"),  # divided behind the passes
+        (1.0, 90.0, {}, "info"),  # clipping is meant for a sum
+        (1.0, 1.0, {"per_token": False}, "info"),
+        (1.0, 1.0, {"per_token": True}, "warning"),
+    ],
+)
+def test_a_sum_whose_gradients_nothing_divides_before_they_are_clipped_is_a_warning(
+    divided: float, limit: float, config: dict[str, bool], severity: str
+) -> None:
+    """Though what is logged is a mean."""
+    steps = np.arange(3)
+    figures = {"loss_weight": 64.0, "passes": 1.0, "backwards": 1.0, "targets": 64.0, "output_width": 50.0,
+               "grad_norm_before": 200.0, "clip_coefficient": limit / 200, "grad_norm": limit}  # fmt: skip
+    columns = {f"model/{key}": (steps, np.full(3, value)) for key, value in figures.items()}
+    columns |= {"loss": (np.arange(100), np.linspace(3.9, 2.0, 100))}
+    columns |= {"grad_norm": (np.arange(100), np.full(100, 200 / divided))}
+    (one,) = rule_curves.found([LossWeight()], columns, config=config)
+    assert one.severity == severity

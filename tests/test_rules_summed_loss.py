@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
+from barograph.doctor.rules.loss.summed import SummedLoss
+from barograph.doctor.rules.loss.sums import LossWeight
 
 STEPS = np.arange(160)
 EVALUATED = np.arange(0, 160, 20)

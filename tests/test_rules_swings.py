@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_curves import found
 
-from barograph.doctor.rules.gradient.swings import ScaleSwings
+from barograph.doctor.rules.gradient.swings import ScaleSwings, UnscaledTwice
 
 ROWS = np.arange(200)
 
@@ -28,3 +28,25 @@ def test_a_scale_that_rises_and_falls_by_turns_is_a_warning(
 ) -> None:
     said = found([ScaleSwings()], {"train/loss": (ROWS, 3 - ROWS / 100), "train/loss_scale": (ROWS, scale)}, pieces)
     assert [(one.severity, one.step, one.found) for one in said] == [("warning", 0, 63)] * told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7))])
+@pytest.mark.parametrize(
+    ("left", "scale", "told"),
+    [
+        (np.full(4, 1 / 65536), 65536.0, True),
+        (np.full(4, 1.0005 / 65536), 65536.0, True),
+        (np.full(4, 1.002 / 65536), 65536.0, False),
+        (np.array([0.3, 1.0, 0.7, 1.0]), 65536.0, False),  # clipped now and then
+        (np.full(4, 1.0), 1.0, False),
+        (np.array([1 / 16, 1 / 16, 0.07, 1 / 16]), 16.0, False),  # by chance
+    ],
+)
+def test_gradients_that_are_divided_by_the_scale_twice_are_told_of(
+    left: np.ndarray, scale: float, told: bool, pieces: tuple[int, ...]
+) -> None:
+    looks = np.array([0, 29, 59, 89])
+    columns = {"train/loss": (ROWS, 3 - ROWS / 100), "model/loss_scale": (ROWS, np.full(200, scale)),
+               "model/clip_coefficient": (looks, left)}  # fmt: skip
+    said = found([UnscaledTwice()], columns, pieces)
+    assert [(one.severity, one.step, one.found) for one in said] == [("warning", 0, 59)] * told

@@ -8,7 +8,7 @@ from rule_curves import falling, found
 
 from barograph.doctor.rules.evaluation.running import StatisticsOther
 from barograph.doctor.rules.evaluation.units import TrainingSummed
-from barograph.doctor.rules.gradient.undivided import GradientsUndivided
+from barograph.doctor.rules.gradient.undivided import DividedByPart, GradientsUndivided
 
 STEPS, LOOKS, EVALUATED = np.arange(120), np.array([*range(6), *range(20, 120, 20)]), np.arange(0, 120, 20)
 
@@ -135,3 +135,31 @@ def test_a_momentum_of_batch_norm_that_is_not_the_configured_one_is_told_of(
     config = {} if said is None else {"bn_momentum": said}
     told = found([StatisticsOther()], {"model/norm_momentum": ([0], [weight])}, config=config)
     assert bool(told) == says
+
+
+@pytest.mark.parametrize("pieces", [(), (4, 30, 70)])
+@pytest.mark.parametrize(
+    ("passes", "divided", "config", "told"),
+    [
+        (4.0, 30.0, {}, True),
+        (4.0, 34.0, {}, True),
+        (4.0, 120.0, {}, False),  # by all of them
+        (4.0, 1.0, {}, False),  # by nothing: `loss_weight` says it
+        (2.0, 30.0, {}, False),  # two passes may be of two losses
+        (1.0, 30.0, {}, False),
+        (4.0, 30.0, {"reduction": "sum"}, False),
+    ],
+)
+def test_gradients_that_are_divided_by_the_targets_of_one_of_several_micro_batches_are_told_of(
+    passes: float, divided: float, config: dict[str, str], told: bool, pieces: tuple[int, ...]
+) -> None:
+    norm = 120 * falling(120, 3.6, 2.0)
+    series = {
+        "train/loss": (STEPS, falling(120, 3.6, 2.0)),
+        "train/grad_norm": (STEPS, norm / divided),
+        "model/grad_norm_before": (LOOKS, norm[LOOKS]),
+        "model/loss_weight": (LOOKS, np.full(len(LOOKS), 30.0)),
+        "model/backwards": (LOOKS, np.full(len(LOOKS), passes)),
+    }
+    said = found([DividedByPart()], series, pieces, config=config)
+    assert [one.severity for one in said] == ["warning"] * told

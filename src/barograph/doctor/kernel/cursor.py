@@ -259,7 +259,8 @@ _OF_ROWS = re.compile(
 )
 _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
-    r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$"
+    r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$|"
+    r"^(?:loss_|grads?_)?per_(?:token|target|word|example|sample)$"
 )
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses

@@ -7,6 +7,7 @@ Out:  figures for the `model` record; nothing waits for a device.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -243,6 +244,7 @@ def untied_figures(current: ModelRound, model: Any) -> None:
     if not any(other is outputs[-1] for _, other in pairs):
         pairs += [(one, outputs[-1]) for one in reversed(embeddings) if outputs and _grown(one[1], outputs[-1][1])]
     if not pairs:
+        _copied_tables(current, embeddings)
         return
     one, other = pairs[-1]
     current.figures |= {"untied": 1.0, "untied_weights": f"{one[0]}.weight and {other[0]}.weight"}
@@ -259,6 +261,19 @@ def untied_figures(current: ModelRound, model: Any) -> None:
             alike = (ours == theirs).all(1) & (ours != ours[:, :1]).any(1)
             same = same | (alike.sum() >= _MOST * rows)
         current.put("untied_copy", ("",), same.reshape(1))
+
+
+def _copied_tables(current: ModelRound, embeddings: list[tuple[str, Any]]) -> None:
+    """Add whether the first two trained tables of one shape hold the same numbers, in two tensors, and which they
+    are."""
+    here = [(name, flat(weight.detach())[:_COMPARED], weight) for name, weight in embeddings
+            if weight.requires_grad and mesh_of(weight) is None]  # fmt: skip
+    for (name, first, one), (beside, second, other) in itertools.combinations(here, 2):
+        apart = one.shape == other.shape and first.device == second.device and first.data_ptr() != second.data_ptr()
+        if apart and len(first) >= _ROWS:
+            current.figures["untied_weights"] = f"{name}.weight and {beside}.weight"
+            current.put("copied_tables", ("",), ((first == second).all() & (first != first[0]).any()).reshape(1))
+            return
 
 
 def repeated_figures(current: ModelRound, model: Any) -> None:

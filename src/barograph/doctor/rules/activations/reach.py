@@ -179,20 +179,32 @@ class UntiedWeights(Rule):
     `head.weight.data = embedding.weight.data`, both trained by an optimizer whose steps don't grow with the gradient
     (`model/scale_free`), as Adam: each makes a whole step by its part of the gradient, so that the weights make two.
 
+    So are two trained tables of one shape with the same numbers (`model/copied_tables`), as behind `deepcopy`, where
+    the configuration says that something is shared or tied (`share_vocab: true`), other than layers or heads.
+
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """
 
     name, family, kind, severity = "untied_weights", "model", "frozen", "warning"
-    needs = ("=model/untied|=model/tied_twice",)
+    needs = ("=model/untied|=model/tied_twice|=model/copied_tables",)
     about = "Weights that should be tied are two tensors."
     causes = ("weight tying broken: the embedding and the output layer are two tensors",)
     remedies = ("tie them, `head.weight = embedding.weight`, after loading and before the optimizer is made",)
 
     def reset(self) -> None:
-        self._cursor, self._twice = RowCursor(), RowCursor()
+        self._cursor, self._twice, self._copied = RowCursor(), RowCursor(), RowCursor()
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._in_one_memory(history)
+        for (step, time, segment), same in self._copied.each(history.channel("model/copied_tables")):
+            if same == 1 and _shares_something(history) and self.first(segment, "tables"):
+                yield self.finding(
+                    step, f"{names_of(history, 'untied_weights', step, time)} hold the same numbers in two tensors, "
+                    "and the configuration shares: what one learns the other does not.", found=step, segment=segment,
+                    confidence=0.9, evidence={"same": True, "configured": True},
+                    causes=["weight tying broken: two tables that should be one are two tensors"],
+                    remedies=["give both modules the one table, and no copy of it"],
+                )  # fmt: skip
         for (step, time, segment), _ in self._cursor.each(history.channel("model/untied")):
             same = known(history.channel("model/untied_copy"), step, time, segment) == 1
             names = names_of(history, "untied_weights", step, time)
@@ -313,6 +325,18 @@ def _says_tied(history: RunHistory, tied: bool = True, sides: str = "") -> bool:
             of_others += 1
     alone = bool(sides) and not of_others and not _TWO_SIDES.search(sides)
     return any(count > 1 or alone for count in of_tables)
+
+
+def _shares_something(history: RunHistory) -> bool:
+    """Whether an option that is on says that something is shared or tied, other than layers or heads."""
+    return any(
+        value is True and words & (_SHARED | _TIED) and not words & _NO_TABLES
+        for name, value in history.options.found.items()
+        for words in [set(re.split(r"[^a-z]+", name.rpartition(".")[2].lower()))]
+    )
+
+
+_NO_TABLES = frozenset({"layer", "layers", "block", "blocks", "head", "heads", "kv", "expert", "experts", "memory"})
 
 
 class ConstantOutput(Rule):

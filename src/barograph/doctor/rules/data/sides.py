@@ -87,9 +87,9 @@ class EvaluationColumns(WatchRule):
     side, by three times as much as they are apart or more: a feature that has grown in the time that is held out, and
     times that go on, hardly do by that much. Or a column varies by a thirtieth of what it does in the training, or
     less, below the last twentieth of its range, where a time that is held out would lie, and the evaluation's loss is a
-    tenth above the training's. What has fewer than sixteen different numbers there may be a setting. Nothing is said
-    where the evaluation's loss is below the training's, or the configuration names another domain; where it names a
-    curriculum, it is an info finding.
+    tenth above the training's; that range is ten of its deviations or less, else a few numbers make both. What has
+    fewer than sixteen different numbers there may be a setting. Nothing is said where the evaluation's loss is below
+    the training's, or the configuration names another domain; where it names a curriculum, it is an info finding.
 
     What to do: prepare all columns by one function, with the training's statistics.
     """
@@ -104,6 +104,7 @@ class EvaluationColumns(WatchRule):
         "looks": (8.0, "at the training; ours"),
         "beyond": (3.0, "times the range of the training's numbers, half of the evaluation's; ours"),
         "narrow": (30.0, "times as much that the training's differ; ours"),
+        "tails": (10.0, "of the training's deviations, its range at most: a few numbers make both, else; ours"),
         "last": (0.05, "of the range, its end, in which times lie that are held out; ours"),
         "worse": (1.1, "evaluation over training loss, where they are narrow; ours"),
         "evaluations": (3.0, "in a row; ours"),
@@ -122,6 +123,7 @@ class EvaluationColumns(WatchRule):
             high - low
         )
         narrow = narrow and watched(history, "narrow_looks", place) >= self.at["looks"]
+        narrow = narrow and high - low <= self.at["tails"] * watched(history, "narrow_deviation", place)
         narrow = narrow and 0 < self.at["worse"] * ours < theirs < math.inf
         if self.lasts(bool(seen and (beyond or narrow)), place, self.at["evaluations"]):
             names = ("number", "dimension", "place", "deviation", "eval_deviation")

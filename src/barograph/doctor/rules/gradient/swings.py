@@ -1,7 +1,8 @@
-"""A scale of half-precision training that is raised as soon as it was halved, so that many steps are skipped.
+"""A scale of half-precision training that is raised as soon as it was halved, and gradients that are divided by it
+twice.
 
-In:   the scale of each row.
-Out:  findings of `ScaleSwings`.
+In:   the scale of each row; by what gradients were multiplied before the optimizer's step.
+Out:  findings of `ScaleSwings`, `UnscaledTwice`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -58,4 +60,41 @@ class ScaleSwings(WatchRule):
             )  # fmt: skip
 
 
-RULES = (ScaleSwings,)
+class UnscaledTwice(WatchRule):
+    """Gradients are divided by the loss scale twice.
+
+    With a scale of 16 or more, the norm with which the optimizer steps is one part in as many as the scale of the norm
+    that the gradients of the loss itself have, within a thousandth, in three looks in a row (`model/clip_coefficient`):
+    what the scaler has divided is divided once more, by hand or by another `unscale_`. Clipping, which takes away
+    another part in each step, never acts then, and what an optimizer adds below the root, or to gradients, as weight
+    decay in SGD, outweighs them.
+
+    What to do: `scaler.unscale_(optimizer)` once, then clip, then `scaler.step(optimizer)`.
+    """
+
+    name, family, kind, severity = "unscaled_twice", "gradient", "loss_scale", "warning"
+    proves = "training"
+    series = "model/clip_coefficient"
+    needs = ("=model/clip_coefficient", "=model/loss_scale")
+    least = 3
+    about = "Gradients are divided by the loss scale twice."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (1e-3, "of one over the scale; ours"),
+        "scale": (16.0, "ours"),
+    }
+    causes = ("gradients unscaled twice: what `unscale_` has divided by the scale is divided by it once more",)
+    remedies = ("divide by the scale once: `scaler.unscale_(optimizer)`, then clip, then `scaler.step(optimizer)`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        scale = watched(history, "loss_scale", place)
+        twice = scale >= self.at["scale"] and abs(value * scale - 1) <= self.at["same"]
+        if self.lasts(twice, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The optimizer steps with 1 / {scale:.6g} of the gradients, and {scale:.6g} is the "
+                "loss scale: they are divided by it twice.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"scale": scale, "part": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (ScaleSwings, UnscaledTwice)

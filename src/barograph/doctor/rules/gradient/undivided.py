@@ -1,7 +1,8 @@
-"""Gradients of a scaled loss with which an optimizer steps, past the scaler that would divide them.
+"""Gradients that nothing divides: of a scaled loss, past the scaler, or of a sum over targets, by fewer than these.
 
-In:   what backward passes are called with, the logged loss, the norm of the gradients, the scaler's scale.
-Out:  findings of `GradientsUndivided`.
+In:   what backward passes are called with, the logged loss, the norm of the gradients as the passes leave them and as
+      it is logged, the scaler's scale.
+Out:  findings of `GradientsUndivided`, `DividedByPart`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import came_by
+from barograph.doctor.kernel.cursor import came_by, summed_by_choice
+from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.loss.given import GivenLosses
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.loss.given import GivenLosses, divided_by
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -74,4 +76,44 @@ class GradientsUndivided(Rule):
                 )  # fmt: skip
 
 
-RULES = (GradientsUndivided,)
+class DividedByPart(WatchRule):
+    """Gradients of a sum over the targets of several micro-batches are divided by the targets of one.
+
+    Each step has three backward passes or more, of losses that are summed over their targets
+    (`model/loss_weight`, eight or more). The logged norm of the gradients is that of what the passes leave
+    (`model/grad_norm_before`), divided by a number; in two looks that is the number of one pass's targets, within a
+    fifth, and not that of all: the update is as many times too large as there are micro-batches. Where the
+    configuration says that the loss is a sum, nothing is said.
+
+    What to do: add up the targets of all micro-batches, and divide by these.
+    """
+
+    name, family, kind, severity = "divided_by_part", "gradient", "exploding", "warning"
+    proves = "training"
+    series = "model/grad_norm_before"
+    needs = ("=model/grad_norm_before", "=model/loss_weight", "=model/backwards", "norm")
+    least = 2
+    about = "Gradients of several micro-batches are divided by the targets of one."
+    thresholds: ClassVar = {
+        "looks": (2.0, "in a row; ours"),
+        "passes": (3.0, "of a step; ours"),
+        "targets": (8.0, "of a pass; ours"),
+        "near": (0.2, "of a pass's targets; ours"),
+    }
+    causes = ("gradient accumulation scaled wrongly: divided by the targets of one micro-batch, not by those of all",)
+    remedies = ("add up the targets of all micro-batches of a step, and divide by their sum",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        weight, passes = (watched(history, name, place) for name in ("loss_weight", "backwards"))
+        number = divided_by(history, place)
+        part = weight >= self.at["targets"] and passes >= self.at["passes"]
+        part = part and abs(number / weight - 1) <= self.at["near"] and not summed_by_choice(history)
+        if self.lasts(part, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"Losses of {passes:.0f} micro-batches are summed over their targets, about "
+                f"{passes * weight:.0f} in all, and gradients are divided by {number:.4g}.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"divided": rounded(number), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (GradientsUndivided, DividedByPart)

@@ -39,6 +39,16 @@ def side_by_side(given: Channel, loss: Channel, place: tuple[int, int, int]) -> 
     return ours[here], theirs[there]
 
 
+def divided_by(history: RunHistory, place: tuple[int, int, int]) -> float:
+    """By how much the gradients that the passes left were divided before their norm was logged, in the newest step up
+    to a moment that has both norms; NaN where none has."""
+    before, logged = history.channel("model/grad_norm_before"), history.role("norm")
+    if before is None or logged is None or logged.name.startswith("model/"):
+        return math.nan
+    ours, theirs = side_by_side(before, logged, place)
+    return float(ours[-1] / theirs[-1]) if len(ours) and theirs[-1] > 0 else math.nan
+
+
 def is_one_weight(weight: Channel | None, place: tuple[int, int, int], looks: float) -> bool:
     """Whether the gradient of a cross-entropy shows its weight: not where it is another one in each of the last looks,
     by three tenths, as of rows or classes that have weights of their own."""

@@ -35,7 +35,8 @@ from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
 from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, rises_throughout, turns
-from barograph.doctor.rules.loss.sums import LossWeight, SummedLoss
+from barograph.doctor.rules.loss.summed import SummedLoss
+from barograph.doctor.rules.loss.sums import LossWeight
 
 _FEWEST = 5  # rows of which the last two alone can say it
 _LEARNT = 0.05  # in ln below the start, where something was learnt

@@ -279,7 +279,7 @@ TWENTYNINTH = {
     "volleys": (3, ("wanted_words_shifted_by_packer_and_by_step",)),
     "galaxies": (3, ("classifier_gives_shares",)),
 }
-# The thirtieth, which is put away: the same.
+# The thirtieth: the same.
 THIRTIETH = {
     "typhoons": (3, ("loss_added_up_along_a_track",)),
     "commits": (3, ("labels_shifted_by_the_dataset_and_by_the_recipe",)),

@@ -81,3 +81,29 @@ def test_what_an_evaluation_is_made_with_is_asked_when_its_passes_begin(tmp_path
     series = StoredRun(run.dir).series("model/evaluated_unset")
     assert set(series.y) <= {{"reset": 1.0, "of the batch": -1.0}.get(kind, 0.0)}, series.y
     assert len(series.y) >= 2
+
+
+@pytest.mark.parametrize("cuts", [(), (30, 65)])
+@pytest.mark.parametrize(
+    ("looks", "value", "times", "severity"),
+    [(6, 1.0, 1.3, "warning"), (6, 1.0, 1.0, "info"), (4, 1.0, 1.3, None), (6, 0.0, 1.3, None)],
+)
+def test_statistics_that_nothing_ever_moves_are_told_of(
+    looks: int, value: float, times: float, severity: str | None, cuts: tuple[int, ...]
+) -> None:
+    steps = numpy.arange(160)
+    loss, at = 3 - steps / 80, 21 + 10 * numpy.arange(looks)
+    columns = {"loss": loss, "eval/loss": (steps[16::17], times * loss[16::17])}
+    columns["model/unset_buffers"] = at, numpy.full(looks, value)
+    said = only(findings([StatisticsUnset()], columns, cuts=cuts), "statistics_unset")
+    assert [(one.severity, one.step, one.found) for one in said] == [(severity, 0, 61)] * (severity is not None)
+
+
+@pytest.mark.parametrize("cuts", [(), (30, 65, 100)])
+def test_statistics_that_nothing_moves_are_a_warning_as_soon_as_evaluations_are_worse(cuts: tuple[int, ...]) -> None:
+    steps, at = numpy.arange(160), numpy.arange(21, 160, 10)
+    loss = 3 - steps / 80
+    columns = {"loss": loss, "eval/loss": (steps[16::17], numpy.maximum(loss, 1.9)[16::17])}
+    columns["model/unset_buffers"] = at, numpy.ones(len(at))
+    (one,) = only(findings([StatisticsUnset()], columns, cuts=cuts), "statistics_unset")
+    assert one.severity == "warning" and one.found > 100 and "has come to" in one.message

@@ -46,7 +46,7 @@ HALVES: tuple[ModuleType, ...] = (
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
     twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = thirtieth
+PUT_AWAY: ModuleType | None = None
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

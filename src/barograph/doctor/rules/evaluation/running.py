@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import has_told_of_evaluations, known, numeric_setting
-from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.curve import again, is_game, rounded
 from barograph.doctor.kernel.kinds import both_losses
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.evaluation.average_moves import COPY
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker
 
@@ -213,17 +213,24 @@ class StatisticsUnset(WatchRule):
     do, those that count are the passes behind them. Of a copy of the model with other weights, `average_wrong` says
     it. The step is that of the first such evaluation, whatever its loss.
 
+    Or nothing ever moves them: in five looks in a row some part in training mode has a running mean of 0 and a running
+    variance or deviation of 1, as made (`model/unset_buffers`), as where its training is written out by hand. A warning
+    where the evaluation loss is a tenth above the training loss, else an info finding: a part may be meant to do
+    nothing.
+
     What to do: leave the statistics as they are for an evaluation, or gather them anew before it.
     """
 
     name, family, kind, severity = "statistics_unset", "eval", "eval", "warning"
     proves = "evaluation"
     series = "model/evaluated_unset"
-    needs = ("=model/evaluated_unset", "loss", "eval_loss")
+    needs = ("=model/evaluated_unset|=model/unset_buffers", "loss", "eval_loss")
     least = 2
     about = "Evaluations are made with batch norm's statistics as torch makes them."
     thresholds: ClassVar = {
         "evaluations": (2.0, "in a row; ours"),
+        "looks": (5.0, "in a row, at statistics that nothing moves; ours"),
+        "off": (1.1, "evaluation over training loss, there; ours"),
         "worse": (1.5, "evaluation over training loss; ours"),
     }
     causes = ("batch norm's statistics are stale: they are reset before an evaluation, and gathered by nothing",)
@@ -234,6 +241,35 @@ class StatisticsUnset(WatchRule):
 
     def begin(self) -> None:
         self._since: int | None = None  # the first of the evaluations that are made with them, whatever its loss
+
+    def reset(self) -> None:
+        super().reset()
+        self._never: list[int] = []  # the steps of looks in a row, in which nothing had moved them
+        self._said: Finding | None = None
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/unset_buffers"), self._unmoved)]
+
+    def _unmoved(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        self._never = [*self._never, place[0]] if value == 1 else []
+        ours, theirs = both_losses(history, *place)
+        told = len(self._never) >= self.at["looks"] and 0 < ours < math.inf and 0 < theirs < math.inf
+        worse = self.at["off"] * ours <= theirs
+        if told and self.first(place[2], "never"):
+            self._said = self.finding(
+                0 if self._never[0] <= _FIRST_LOOKS else self._never[0], "A running mean is 0 and its variance 1, as "
+                f"made, in {len(self._never)} looks at the training: nothing moves them, and evaluations use them; "
+                f"their loss is {theirs / ours:.3g} times the training loss.", found=place[0], segment=place[2],
+                severity="warning" if worse else "info", confidence=0.9 if worse else 0.4, key="never",
+                evidence={"times": rounded(theirs / ours)}, causes=[_NOTHING_MOVES], remedies=[_BY_THE_LAYER],
+            )  # fmt: skip
+            yield again(self._said)
+        elif told and worse and self._said is not None and self._said.severity == "info":
+            self._said.severity, self._said.confidence, self._said.found = "warning", 0.9, place[0]
+            self._said.message = self._said.message.rpartition("; ")[0] + (
+                f"; their loss has come to {theirs / ours:.3g} times the training loss."
+            )
+            yield again(self._said)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         loss = history.role("loss")
@@ -255,6 +291,9 @@ class StatisticsUnset(WatchRule):
             )  # fmt: skip
 
 
+_FIRST_LOOKS = 40  # steps, in which the first look lies
+_NOTHING_MOVES = "statistics are stale: the running statistics are as made, and the training does not move them"
+_BY_THE_LAYER = "let the layer's own `forward` gather them, or fit them before the training"
 _NOT_COPIED = "statistics are stale: the copy that is evaluated gets the parameters, and not batch norm's buffers"
 _COPY_ALL = "copy the buffers too: `evaluated.load_state_dict(model.state_dict())`"
 

@@ -15,7 +15,7 @@ from torch.nn import functional  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
-from barograph.doctor.rules.rl.pairs import AnswersTwice, PairsCrossed  # noqa: E402
+from barograph.doctor.rules.rl.pairs import AnswersEnded, AnswersTwice, PairsCrossed  # noqa: E402
 
 LOOKS = np.arange(0, 60, 10)
 
@@ -35,7 +35,28 @@ def test_pairs_are_said_where_the_loss_compares_answers() -> None:
     assert not rules(1.0, 0.2, pairs=False) and not rules(0.9, 0.05) and not rules(1.0, 0.2, looks=2)
 
 
-@pytest.mark.parametrize(("how", "told"), [("halves", ""), ("turns", "pairs_crossed"), ("cut", "answers_twice")])
+@pytest.mark.parametrize(("apart", "ended", "looks", "said"), [
+    (1.0, 0.0, 6, ["pairs_crossed"]), (0.95, 0.0, 5, ["pairs_crossed"]), (1.0, 0.0, 4, []), (0.8, 0.0, 6, []),
+    (0.0, 1.0, 5, ["answers_ended"]), (0.0, -1.0, 6, ["answers_ended"]), (0.0, 1.0, 4, []), (0.0, 0.0, 6, []),
+])  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (3, 25)])
+def test_pairs_of_two_prompts_and_ends_on_one_side_are_warnings(
+    apart: float, ended: float, looks: int, said: list[str], cuts: tuple[int, ...]
+) -> None:
+    columns: dict[str, Any] = {
+        "model/judged_apart": (LOOKS[:looks], np.full(looks, apart)),
+        "model/judged_ended": (LOOKS[:looks], np.full(looks, ended)),
+        "model/preference_averaged": (LOOKS[:1], np.zeros(1)),
+    }
+    told = findings([PairsCrossed(), AnswersEnded()], columns, cuts=cuts).values()
+    assert [(one.rule, one.severity) for one in told] == [(rule, "warning") for rule in said]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("halves", ""), ("turns", "pairs_crossed"), ("cut", "answers_twice"), ("late", "pairs_crossed"),
+     ("ended", "answers_ended")],
+)  # fmt: skip
 def test_pairs_of_a_training_are_known(tmp_path: Path, how: str, told: str) -> None:
     dice = torch.Generator().manual_seed(3)
     torch.manual_seed(3)
@@ -45,7 +66,9 @@ def test_pairs_of_a_training_are_known(tmp_path: Path, how: str, told: str) -> N
     run.watch(model, optimizer)
     for step in range(60):
         prompts, answers = (torch.randint(1, 60, size, generator=dice) for size in ((8, 6), (16, 5)))
-        tokens = torch.cat([torch.cat([prompts, prompts]), answers], 1)
+        tokens = torch.cat([torch.cat([prompts, prompts.roll(1, 0) if how == "late" else prompts]), answers], 1)
+        if how == "ended":
+            tokens[:8, -1] = 0
         if how == "cut":
             tokens[8:11] = tokens[:3]
         each = model(tokens)[:, :-1].log_softmax(-1).gather(2, tokens[:, 1:, None])[..., 0]
@@ -60,4 +83,4 @@ def test_pairs_of_a_training_are_known(tmp_path: Path, how: str, told: str) -> N
     run.finish()
     said = {part["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]
             for part in (*one["evidence"].get("story", ()), one)}  # fmt: skip
-    assert said & {"pairs_crossed", "answers_twice"} == ({told} if told else set())
+    assert said & {"pairs_crossed", "answers_twice", "answers_ended"} == ({told} if told else set())

@@ -100,10 +100,44 @@ def test_answers_of_one_prompt_that_are_raised_together_are_counted(lowered: str
     alive[:, 3:9] = True
     place = torch.arange(16)
     sides = {"second half": place >= 8, "every other row": place % 2 == 1, "within prompts": place % 8 < 4}[lowered]
-    together, same = judged.of_pairs(tokens, alive, sides).tolist()
+    together, same = judged.of_pairs(tokens, alive, sides).tolist()[:2]
     assert together == float(lowered != "second half") and (same == 0 or lowered == "within prompts")
     twice = torch.cat([tokens[:8], tokens[:8]])
-    assert judged.of_pairs(twice, alive, place >= 8).tolist() == [0, 1]
+    assert judged.of_pairs(twice, alive, place >= 8).tolist() == [0, 1, 0, 0]
     assert judged.of_pairs(twice, alive, place % 3 == 0).isnan().all()  # nothing says which two are a pair
     others = torch.randint(1, 20, (16, 10), generator=dice)
     assert judged.of_pairs(others, alive, place >= 8)[0].isnan()  # no two rows have one prompt
+    assert judged.of_pairs(others, alive, place >= 8)[2] == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "apart", "ended"),
+    [("none", 0.0, 0.0), ("raised", 0.0, 1.0), ("lowered", 0.0, -1.0), ("both", 0.0, 0.0), ("some", 0.0, 0.0),
+     ("late", 1.0, 0.0), ("padded", 0.0, 0.0), ("yes and no", 0.0, 0.0)],
+)  # fmt: skip
+@pytest.mark.parametrize("turns", [False, True])
+def test_prompts_and_ends_of_a_pair_are_compared(ends: str, apart: float, ended: float, turns: bool) -> None:
+    """In halves of the batch, and by turns. padded: in front of prompts, to another length in each row."""
+    dice = torch.Generator().manual_seed(2)
+    prompts = torch.randint(1, 20, (8, 5), generator=dice)
+    rows, begins = [], []
+    for side in range(2):
+        for pair in range(8):
+            answer = torch.randint(1, 20, (6,), generator=dice)
+            ending = {"raised": side == 0, "lowered": side == 1, "both": True, "some": side == 0 and pair > 0}
+            if ending.get(ends, False):
+                answer[-1] = 30
+            if ends == "yes and no":
+                answer[-1] = 30 + side
+            left = (pair + side) % 3 if ends == "padded" else 2
+            prompt = prompts[pair - (ends == "late" and side == 1)]
+            rows.append(torch.cat([torch.zeros(left, dtype=torch.long), prompt, answer, torch.zeros(3 - left).long()]))
+            begins.append(left + 4)
+    alive = torch.zeros(16, 14, dtype=torch.bool)
+    for row, begin in enumerate(begins):
+        alive[row, begin : begin + 6] = True
+    tokens, lowered = torch.stack(rows), torch.arange(16) >= 8
+    if turns:
+        order = torch.arange(16).view(2, 8).T.flatten()
+        tokens, alive, lowered = tokens[order], alive[order], lowered[order]
+    assert judged.of_pairs(tokens, alive, lowered)[2:].tolist() == [apart, ended]

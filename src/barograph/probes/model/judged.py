@@ -2,8 +2,9 @@
 
 In:   the tokens of a pass, some rows of its output, the output's gradient; the graph of the loss.
 Out:  by how many places the targets are ahead of the inputs, and how many lie in padding, as `texts` has both of a
-      cross-entropy; whether both answers of each prompt are raised, or lowered, together, and how many pairs are of one
-      answer twice; computed on the device, nothing waits.
+      cross-entropy; whether both answers of each prompt are raised, or lowered, together, how many pairs are of one
+      answer twice, and how many of two prompts; whether all answers of one side end with a token that the other side
+      lacks; computed on the device, nothing waits.
 
 The gradient of a row's log probabilities is that of a cross-entropy, turned round where they are lowered: a place's
 target has the one gradient of another sign than all other classes. Of single answers that are good or bad each row has
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("judged_shift", "judged_padding", "judged_together", "judged_same")
+FIGURES = ("judged_shift", "judged_padding", "judged_together", "judged_same", "judged_apart", "judged_ended")
 _ROWS = 64  # of a batch, whose tokens are at hand
 _PLACES = 256  # of a row that are compared with another row's
 _PAIRS, _PROMPT = 2, 2  # of answers, at least; tokens of a prompt
+_ENDED, _BACK = 4, 64  # pairs whose ends are compared, at least; tokens of prompts that are compared, from their ends
 _NODES = 128  # of a loss's graph, between the loss and what is picked from a softmax
 _PICKS = frozenset({"Gather", "Index", "NllLoss", "NllLoss2D"})
 _JUDGES = frozenset({"Sigmoid", "LogSigmoid", "Softplus", "Exp", "Minimum", "Maximum", "Clamp", "Where", "Relu"})
@@ -69,7 +71,7 @@ class JudgedTexts:
             if same:
                 share = texts.of_padding(same[0], turned[:_ROWS], alive[:_ROWS], found.below)
                 padding = torch.where(found.follows, share.to(padding), padding)
-            both = torch.full((2,), math.nan, dtype=shift.dtype, device=shift.device)
+            both = torch.full((4,), math.nan, dtype=shift.dtype, device=shift.device)
             if same and len(gradient) <= _ROWS:
                 both = torch.where(shift == 1, of_pairs(same[0], alive, _lowered(gradient, turned)).to(both), both)
             self._found = torch.where(sure, torch.cat([torch.stack([shift, padding]), both]), math.nan)
@@ -89,25 +91,58 @@ def _lowered(gradient: Tensor, turned: Tensor) -> Tensor:
 def of_pairs(tokens: Tensor, alive: Tensor, lowered: Tensor) -> Tensor:
     """Of rows that are prompts with answers, half of them raised and half lowered. Where each prompt has two rows, the
     share of rows that are raised, or lowered, as the other one of their prompt is. Where a half of the batch, or every
-    other row, is raised, the share of pairs whose rows are the same. NaN where neither is to be seen."""
+    other row, is raised, the share of pairs whose rows are the same, that of pairs whose prompts differ, and `_ended`.
+    NaN where it is not to be seen."""
     import torch
 
     nothing = torch.full((), math.nan, device=tokens.device)
     rows, half, lines = len(tokens), len(tokens) // 2, tokens[:, :_PLACES]
     if rows % 2 or half < _PAIRS or tokens.shape[1] > _PLACES:
-        return torch.stack([nothing, nothing])
-    place, some = torch.arange(rows, device=tokens.device), alive.any(1)
+        return torch.stack([nothing] * 4)
+    place, some, first = torch.arange(rows, device=tokens.device), alive.any(1), alive.long().argmax(1)
     common = (lines[:, None] == lines[None]).long().cumprod(2).sum(2)
-    prompt = alive.long().argmax(1) + 1  # the first place with a target stands for the token behind it
+    prompt = first + 1  # the first place with a target stands for the token behind it
     mate = (common >= prompt[:, None]) & (prompt[:, None] == prompt[None]) & (place[:, None] != place[None])
     even = some.all() & (2 * lowered.sum() == rows) & (mate.sum(1) == 1).all() & (prompt >= _PROMPT).all()
     together = (mate & (lowered[:, None] == lowered[None])).any(1).float().mean()
-    equal, share = common == lines.shape[1], nothing
+    equal, share, crossed = common == lines.shape[1], nothing, nothing
+    # prompts from their ends on: padding may be in front of them
+    back = torch.arange(min(_BACK, tokens.shape[1]), device=tokens.device)
+    from_end = tokens.gather(1, (first[:, None] - back).clamp_min(0))
     for partner, second in (((place + half) % rows, place >= half), (place ^ 1, place % 2 == 1)):
         apart = (((lowered == second) | ~some).all() | ((lowered != second) | ~some).all()) & some.any()
         told = equal.gather(1, partner[:, None]).float().mean()
         share = torch.where(apart & share.isnan(), told, share)
-    return torch.stack([torch.where(even, together, nothing), share])
+        within = back <= torch.minimum(first, first[partner])[:, None]
+        other = ((from_end != from_end[partner]) & within).any(1).float().mean()
+        sure = apart & crossed.isnan() & some.all() & (prompt >= _ENDED).all()
+        crossed = torch.where(sure, other, crossed)
+    ended = torch.where(crossed.isnan(), nothing, _ended(tokens, alive, lowered))
+    return torch.stack([torch.where(even, together, nothing), share, crossed, ended])
+
+
+def _ended(tokens: Tensor, alive: Tensor, lowered: Tensor) -> Tensor:
+    """1 where each raised answer ends with one token, which stands nowhere else in answers, and the others end with
+    different ones; −1 where each lowered one does; else 0. As many rows are lowered as are raised."""
+    import torch
+
+    result, half, places = torch.zeros((), device=tokens.device), len(tokens) // 2, tokens.shape[1]
+    place = torch.arange(places, device=tokens.device)
+    last = (alive * place).amax(1) + 1
+    if half < _ENDED:
+        return result
+    ends = tokens.gather(1, last.clamp_max(places - 1)[:, None])[:, 0]
+    answer = (place > alive.long().argmax(1)[:, None]) & (place <= last[:, None])
+    order = lowered.long().argsort(stable=True)  # raised ones first
+    for sign, rows in ((1.0, order), (-1.0, order.flip(0))):
+        these, others = rows[:half], rows[half:]
+        one = ends[these[0]]
+        held = ((tokens == one) & answer).sum(1)
+        alone = (ends[these] == one).all() & (held[these] == 1).all() & (held[others] == 0).all()
+        varied = (ends[others] != ends[others[0]]).any()
+        told = alone & varied & (last < places).all() & (2 * lowered.sum() == 2 * half)
+        result = torch.where(told, torch.full_like(result, sign), result)
+    return result
 
 
 def _is_judged(root: Any) -> bool:

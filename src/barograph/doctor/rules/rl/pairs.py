@@ -2,7 +2,7 @@
 
 In:   figures of the watch: which rows of a batch are raised and which are lowered, beside their tokens; what the graph
       of the loss says.
-Out:  findings of `PairsCrossed`, `AnswersTwice`.
+Out:  findings of `PairsCrossed`, `AnswersTwice`, `AnswersEnded`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import ALIKE, Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import ALIKE, Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -29,7 +29,9 @@ class PairsCrossed(WatchRule):
     The loss compares answers in pairs, as its graph shows, and raises one half of a batch's rows and lowers the other.
     Each row begins with the same prompt as one other row, up to its first target. In three looks in a row the two rows
     of each prompt have the same direction (`model/judged_together`): answers to different prompts are compared, as
-    where chosen and rejected rows are put one behind the other and taken apart by turns.
+    where chosen and rejected rows are put one behind the other and taken apart by turns. Or in five looks in a row nine
+    of ten pairs have two different prompts (`model/judged_apart`), as where one of the columns is a row late: a
+    warning.
 
     What to do: take rows apart as they were put together: `logps.chunk(2)` of `torch.cat([chosen, rejected])`.
     """
@@ -37,12 +39,35 @@ class PairsCrossed(WatchRule):
     name, family, kind, severity = "pairs_crossed", "rl", "rl", "critical"
     proves = "training"
     series = "model/judged_together"
-    needs = ("=model/judged_together", "=model/preference_averaged|=model/preference_compared")
+    needs = ("=model/judged_together|=model/judged_apart", "=model/preference_averaged|=model/preference_compared")
     least = 3
-    about = "Both answers of each prompt are raised together, or lowered together."
-    thresholds: ClassVar = {"looks": (3.0, "in a row; ours")}
+    about = "A preference compares answers to different prompts."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "share": (0.9, "of the pairs, that have two prompts; ours"),
+        "apart": (5.0, "looks in a row at such; ours"),
+    }
     causes = ("pairs misaligned: answers to different prompts are compared with each other",)
     remedies = ("take rows apart as they were put together: `logps.chunk(2)` of `torch.cat([chosen, rejected])`",)
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/judged_apart"), self._of_two_prompts)]
+
+    def reset(self) -> None:
+        super().reset()
+        self._apart: list[tuple[int, int]] = []  # looks in a row at pairs of two prompts: step, launch
+
+    def _of_two_prompts(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        here = value >= self.at["share"] and _is_of_pairs(history, place)
+        kept = self._apart if self._apart and self._apart[-1][1] == place[2] else []
+        self._apart = [*kept, (place[0], place[2])] if here else []
+        if len(self._apart) >= self.at["apart"] and self.first(place[2], "apart"):
+            yield self.finding(
+                self._apart[0][0], f"{100 * value:.3g}% of the pairs have two prompts: the loss compares answers to "
+                "different ones.", found=place[0], segment=place[2], confidence=0.9, key="apart", severity="warning",
+                evidence={"share": rounded(value), "standing": True},
+                remedies=["look both answers up by their prompt's own key, and filter and shuffle them together"],
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if self.lasts(value == 1 and _is_of_pairs(history, place), place, self.at["looks"]):
@@ -88,7 +113,38 @@ class AnswersTwice(WatchRule):
             )  # fmt: skip
 
 
+class AnswersEnded(WatchRule):
+    """All answers of one side of a preference end with a token that none of the other side has.
+
+    The loss compares answers in pairs, as its graph shows. In five looks in a row, at four pairs or more each, every
+    raised answer ends with one and the same token, which stands nowhere else in answers, and the lowered ones end with
+    different tokens (`model/judged_ended`); or the other way round. The end of a text was added on one side alone: the
+    policy is taught that whatever ends is better, or worse, and little of what the answers say.
+
+    What to do: make both answers by one function that adds the end, and shorten both to the same length.
+    """
+
+    name, family, kind, severity = "answers_ended", "rl", "rl", "warning"
+    proves = "training"
+    series = "model/judged_ended"
+    needs = ("=model/judged_ended", "=model/preference_averaged|=model/preference_compared")
+    least = 5
+    about = "All answers of one side of a preference end with a token that the other side lacks."
+    thresholds: ClassVar = {"looks": (5.0, "in a row; ours")}
+    causes = ("end on one side alone: the end token is added to the chosen answers, or to the rejected ones, only",)
+    remedies = ("make both answers by one function that adds the end, and shorten both to the same length",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(abs(value) == 1 and _is_of_pairs(history, place), place, self.at["looks"]):
+            these, others = ("chosen", "rejected") if value > 0 else ("rejected", "chosen")
+            yield self.finding(
+                0 if place[0] <= _FIRST else self._row[0][0], f"Each of the {these} answers ends with one token, which "
+                f"none of the {others} ones has.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"standing": True},
+            )  # fmt: skip
+
+
 _FIRST = 100  # steps, in which the first looks lie
 
-RULES = (PairsCrossed, AnswersTwice)
+RULES = (PairsCrossed, AnswersTwice, AnswersEnded)
 """All rules of this file."""

@@ -31,8 +31,8 @@ def rules(together: float, same: float, pairs: bool = True, looks: int = 6) -> l
 
 
 def test_pairs_are_said_where_the_loss_compares_answers() -> None:
-    assert rules(1.0, 0.0) == ["pairs_crossed"] and rules(0.0, 0.2) == ["answers_twice"]
-    assert not rules(1.0, 0.2, pairs=False) and not rules(0.9, 0.05) and not rules(1.0, 0.2, looks=2)
+    assert rules(1.0, 0.0) == ["pairs_crossed"] and rules(0.0, 0.3) == ["answers_twice"]
+    assert not rules(1.0, 0.3, pairs=False) and not rules(0.9, 0.2) and not rules(1.0, 0.3, looks=2)
 
 
 @pytest.mark.parametrize(("apart", "ended", "looks", "said"), [

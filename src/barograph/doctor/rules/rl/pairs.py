@@ -82,7 +82,7 @@ class AnswersTwice(WatchRule):
     """Of many pairs of a preference both answers are the same.
 
     The loss compares answers in pairs, as its graph shows: it raises a half of a batch's rows, or every other one, and
-    lowers the others. In five looks in a row some pairs have two rows of the same tokens, a tenth of them or more in
+    lowers the others. In five looks in a row some pairs have two rows of the same tokens, a quarter of them or more in
     the mean (`model/judged_same`). Nothing is learnt from these: they were cut where both sides are still alike, as
     behind a long prompt, or the same answer was drawn twice.
 
@@ -95,7 +95,10 @@ class AnswersTwice(WatchRule):
     needs = ("=model/judged_same", "=model/preference_averaged|=model/preference_compared")
     least = 5
     about = "Of many pairs of a preference both answers are the same."
-    thresholds: ClassVar = {"share": (0.1, "of the pairs, in the mean; ours"), "looks": (5.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "share": (0.25, "of the pairs, in the mean; of short answers some are alike by chance; ours"),
+        "looks": (5.0, "in a row; ours"),
+    }
     causes = (ALIKE,)
     remedies = ("shorten prompts from their beginning and keep answers whole", "leave out pairs that are the same")
 

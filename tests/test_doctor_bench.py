@@ -265,3 +265,18 @@ def test_what_is_put_away_is_scored_only_when_it_is_asked_for(tables: Any, monke
     for part in ("opened", "putaway"):
         assert set(score.split_of(labels, part)) == {name for name in names if names[name] == part}
     assert set(score.split_of(labels, "all")) == set(score.split_of(labels, "tuning")) == {"dense_gpt/plain"}
+
+
+def test_a_log_of_each_tenth_step_keeps_evaluations_and_what_the_watch_recorded(tables: Any) -> None:
+    import numpy
+    import score
+
+    steps, at = numpy.arange(160), numpy.arange(19, 160, 20)
+    column = steps, steps * 1000, numpy.linspace(3, 1, 160), numpy.ones(160, numpy.int32)
+    evaluation = tuple(part[at] for part in column)
+    given = {"train/loss": column, "model/grad_norm": column, "val/loss": evaluation}
+    kept = score.seldom(given, 10)
+    assert (
+        kept["train/loss"][0].tolist() == list(range(9, 160, 10)) and len({len(one) for one in kept["train/loss"]}) == 1
+    )
+    assert kept["model/grad_norm"] is column and kept["val/loss"] is evaluation

@@ -60,6 +60,7 @@ from halves import half_of  # noqa: E402
 from putaway import part_of  # noqa: E402
 
 OURS = "barograph"
+_MANY = 100  # rows of a series that is logged in each step: see `seldom`
 SEVERE = ("critical", "warning")
 MEASURED = {"overfit", "eval"}
 AT_ONCE = {"nonfinite", "frozen", "desync", "missing_zero_grad"}
@@ -183,24 +184,24 @@ def _distance(column: Any) -> float:
 # -- all runs ------------------------------------------------------------------------------------------
 
 
-def examine(task: tuple[str, str, dict[str, Any], bool, bool]) -> dict[str, Any]:
+def examine(task: tuple[str, str, dict[str, Any], bool, bool, int]) -> dict[str, Any]:
     """Every tool's findings in one trace, judged. A tool that raises has found nothing, and that is counted."""
     from peers import Columns, peers
 
     from barograph.query.stored import StoredRun
 
-    folder, name, label, ours, others = task
+    folder, name, label, ours, others, every = task
     columns = Columns(StoredRun(Path(folder) / name))
     span = span_of(columns)
     tools: dict[str, Callable[[], list[dict[str, Any]]]] = {}
     if ours:
-        tools[OURS] = lambda: _diagnosed(Path(folder) / name)
+        tools[OURS] = lambda: _diagnosed(Path(folder) / name, every)
     if others:
         tools |= {peer: lambda doctor=doctor: doctor(columns) for peer, doctor in peers().items()}  # type: ignore[misc]
         columns.rows()  # read what all of them need before the clock runs
     made: dict[str, Any] = {"trace": name, "label": label, "tools": {}}
     if ours:
-        made["live"] = live_apart(Path(folder) / name)
+        made["live"] = live_apart(Path(folder) / name) if every == 1 else []
     for tool, look in tools.items():
         begun = time.perf_counter()
         error = ""
@@ -213,12 +214,28 @@ def examine(task: tuple[str, str, dict[str, Any], bool, bool]) -> dict[str, Any]
     return made
 
 
-def _diagnosed(path: Path) -> list[dict[str, Any]]:
+def _diagnosed(path: Path, every: int) -> list[dict[str, Any]]:
     from barograph.doctor import diagnose  # type: ignore[import-not-found, unused-ignore]
     from barograph.query.stored import StoredRun
 
-    found: list[dict[str, Any]] = diagnose(StoredRun(path))["findings"]
+    run = StoredRun(path)
+    if every > 1:
+        read = run.all_columns
+        run.all_columns = lambda *of: seldom(read(*of), every)  # type: ignore[method-assign]
+    found: list[dict[str, Any]] = diagnose(run)["findings"]
     return found
+
+
+def seldom(columns: Mapping[str, Any], every: int) -> dict[str, Any]:
+    """Series (step, time, value, segment) as a loop has them that logs each so many steps, the last of each: those with
+    more than `_MANY` rows, except what the watch and other parts of Barograph record by themselves."""
+    from barograph.core.roles import RECORDED
+
+    often = {name for name, column in columns.items() if len(column[0]) > _MANY and not name.startswith(RECORDED)}
+    return {
+        name: tuple(part[column[0] % every == every - 1] for part in column) if name in often else column
+        for name, column in columns.items()
+    }
 
 
 def live_apart(path: Path) -> list[str]:
@@ -239,10 +256,10 @@ def live_apart(path: Path) -> list[str]:
 
 
 def examine_all(
-    folder: Path, labels: Mapping[str, Any], *, ours: bool, others: bool, jobs: int
+    folder: Path, labels: Mapping[str, Any], *, ours: bool, others: bool, jobs: int, every: int = 1
 ) -> list[dict[str, Any]]:
     """`examine` of every labelled trace, over this many processes."""
-    tasks = [(str(folder), name, dict(label), ours, others) for name, label in sorted(labels.items())]
+    tasks = [(str(folder), name, dict(label), ours, others, every) for name, label in sorted(labels.items())]
     if jobs < 2:
         return [examine(task) for task in tasks]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
@@ -428,6 +445,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", default="", help="traces whose name contains this")
     parser.add_argument("--misses", action="store_true", help="list what was missed and what was false")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--every", type=int, default=1, help="our doctor, as if each so many steps were logged")
     return parser.parse_args(arguments)
 
 
@@ -444,8 +462,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     begun = time.perf_counter()
     examined = examine_all(
-        given.traces, labels, ours=not given.only_peers, others=given.peers or given.only_peers, jobs=given.jobs
-    )
+        given.traces, labels, ours=not given.only_peers, others=given.peers or given.only_peers, jobs=given.jobs,
+        every=max(1, given.every),
+    )  # fmt: skip
     made = report(examined) | {"seconds": time.perf_counter() - begun, "split": given.split}
     if given.json:
         print(json.dumps(made, indent=1))

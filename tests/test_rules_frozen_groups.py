@@ -64,6 +64,8 @@ def test_an_embedding_of_random_numbers_that_nothing_says_is_frozen_warns(
         ({"lr": 0.1, "keep": ""}, 8, 0.75, "gru.weight_hh", "info"),  # what adapters are for
         ({"lr": 0.1, "keep": ""}, 0, 0.75, "gru.weight_hh, layers.0.norm", "info"),  # beside trained layers
         ({"lr": 0.1, "keep": ""}, 0, 0.05, "gru.weight_hh", "info"),
+        ({"lr": 0.1, "keep": ""}, 0, 0.47, "slow.weight_hh, slow.bias_hh", "info"),  # it follows what is trained
+        ({"lr": 0.1, "keep": ""}, 0, 0.75, "slow.weight_hh, gru.weight_hh", "warning"),
     ],
 )
 def test_parts_that_are_frozen_beside_an_empty_list_of_such_warn(
@@ -72,7 +74,7 @@ def test_parts_that_are_frozen_beside_an_empty_list_of_such_warn(
     figures = {"trained_parameters": 10.0, "frozen_parameters": 30.0, "frozen_share": share,
                "trained_adapters": adapters, "frozen_adapters": 0.0}  # fmt: skip
     columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
-    said = {"frozen": names, "parts_frozen": "gru, stem", "parts_trained": "head"}
+    said = {"frozen": names, "parts_frozen": "gru, stem, slow", "parts_trained": "head"}
     events = [Record("model", 0, 0, said)]
     (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=events).values()
     assert one.severity == severity and ("list of such is empty" in one.message) == (severity == "warning")

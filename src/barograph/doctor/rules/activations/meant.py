@@ -179,13 +179,15 @@ def said_part(history: RunHistory, names: str) -> bool:
 
 def said_none(history: RunHistory, texts: Mapping[str, str]) -> bool:
     """Whether the configuration has an option for what is frozen, or left as it is, and none such has a value (`freeze:
-    ''`, `keep: ''`), while all that is frozen are parts as a whole. texts: names of both."""
+    ''`, `keep: ''`), while all that is frozen are parts as a whole, and not slow copies of what is trained, by their
+    names. texts: names of both."""
 
     def asks(name: str) -> bool:
         return _sides(name) is not None or _LEAVES.search(name.rpartition(".")[2].lower()) is not None
 
     names, parts = (texts.get(name, "").split(", ") for name in ("frozen", "parts_frozen"))
     whole = all(name and name.partition(".")[0] in parts for name in names)
+    whole = whole and not all(_FOLLOWS.search(name.partition(".")[0]) for name in names)
     return whole and any(map(asks, history.options.empty)) and not any(map(asks, history.options.found))
 
 

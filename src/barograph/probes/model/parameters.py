@@ -100,6 +100,19 @@ def mesh_of(tensor: Any) -> Any:
     return tensor.device_mesh
 
 
+def has_small_gradient(parameter: Any, least: int, most: int) -> bool:
+    """Whether a parameter has a dense gradient of few elements, all of it here, of which a copy is soon made."""
+    import torch
+
+    gradient = parameter.grad
+    return (
+        gradient is not None
+        and gradient.layout == torch.strided
+        and least <= gradient.numel() <= most
+        and mesh_of(parameter) is None
+    )
+
+
 def flat(tensor: Tensor) -> Tensor:
     """A dense tensor's elements in one dimension, without a copy where its memory has no gaps."""
     if tensor.is_contiguous():

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.parameters import Owned, mesh_of
+from barograph.probes.model.parameters import Owned, has_small_gradient
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,12 +61,6 @@ class ScaledAfter:
 def _can_be_kept(parameter: Any) -> bool:
     import torch
 
-    gradient = parameter.grad
-    return (
-        gradient is not None
-        and gradient.layout == torch.strided
-        and gradient.device.type == "cpu"
-        and torch.finfo(gradient.dtype).eps < _HALF
-        and _LEAST <= gradient.numel() <= _MOST
-        and mesh_of(parameter) is None
-    )
+    if not has_small_gradient(parameter, _LEAST, _MOST):
+        return False
+    return parameter.grad.device.type == "cpu" and torch.finfo(parameter.grad.dtype).eps < _HALF

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.parameters import Owned, mesh_of
+from barograph.probes.model.parameters import Owned, has_small_gradient
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,7 @@ class SpentGradient:
         if self._kept is not None or self._left <= 0:
             return
         self._left -= 1
-        few = [at for at, item in enumerate(own.parameters) if _can_be_kept(item)]
+        few = [at for at, item in enumerate(own.parameters) if has_small_gradient(item, _LEAST, _MOST)]
         if few:
             chosen = min(few, key=lambda at: own.parameters[at].grad.numel())
             alias = own.parameters[chosen].grad.detach()  # it counts the same changes
@@ -62,15 +62,3 @@ def _marks(own: Owned) -> list[tuple[int, int]]:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded of a step, when it has arrived."""
     return {"gradient_again": 1.0} if "spent" in numbers and numbers["spent"][1].any() else {}
-
-
-def _can_be_kept(parameter: Any) -> bool:
-    import torch
-
-    gradient = parameter.grad
-    return (
-        gradient is not None
-        and gradient.layout == torch.strided
-        and _LEAST <= gradient.numel() <= _MOST
-        and mesh_of(parameter) is None
-    )

@@ -310,12 +310,17 @@ _ADDED = "weight tying broken: rows that were added to the embedding are trained
 _BOTH = "make the rows once in each pass, and take them for the embedding and for the output: `cat([table, added])`"
 
 
+def _words(option: str) -> set[str]:
+    """The words of an option's own name, in small letters: `model.shareWeights` has share and weights."""
+    return set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", option.rpartition(".")[2]).lower()))
+
+
 def _says_tied(history: RunHistory, tied: bool = True, sides: str = "") -> bool:
     """Whether the configuration says, in whatever words, that the output layer is the embedding, or that it is not.
     sides: the names of both, where embeddings that are shared, and nothing else, may be these two."""
     of_tables, of_others = [], 0
     for name, value in history.options.found.items():
-        words = set(re.split(r"[^a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.rpartition(".")[2]).lower()))
+        words = _words(name)
         shares = bool(_SHARED & words)
         if value is tied and words & _TIED and words <= _TIED | _TABLES:
             return True
@@ -332,7 +337,7 @@ def _shares_something(history: RunHistory) -> bool:
     return any(
         value is True and words & (_SHARED | _TIED) and not words & _NO_TABLES
         for name, value in history.options.found.items()
-        for words in [set(re.split(r"[^a-z]+", name.rpartition(".")[2].lower()))]
+        for words in [_words(name)]
     )
 
 

@@ -319,7 +319,7 @@ def test_a_window_is_of_the_values_before(values: list[float], window: int) -> N
 # -- the whole way -------------------------------------------------------------------------------------------------
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def told(path: Path, every: int) -> list[dict[str, Any]]:
     """A doctor that sees the NaN, does not see the spike, and is wrong about nothing else."""
     return [finding(kind="nonfinite", step=120, found=120)] if path.name == "broken" else []
 
@@ -351,7 +351,7 @@ def test_a_split_holds_only_its_programs(
 def test_a_doctor_that_raises_has_found_nothing_and_is_reported(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(path: Path) -> list[dict[str, Any]]:
+    def broken(path: Path, every: int) -> list[dict[str, Any]]:
         raise RuntimeError("a rule is torn")
 
     monkeypatch.setattr(score, "_diagnosed", broken)

@@ -78,3 +78,10 @@ def test_sides_and_sizes_take_them_too(ways: dict[str, Any], tmp_path: Path) -> 
             assert [side.label for side in barograph.compare(ways[way], other).sides] == ["one", "two"], way
         assert len(barograph.compare(["one"], ["two"]).sides) == 2
     assert len(barograph.sql("select * from runs", runs=["one", ways["path"].parent / "two"])) == 2
+
+
+@pytest.mark.parametrize("function", [*TAKES_ONE, *TAKES_SEVERAL])
+def test_a_stored_run_whose_folder_is_not_there_is_one_sentence(function: str, tmp_path: Path) -> None:
+    gone = barograph.StoredRun(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match=r"there is no folder of a run: '.*gone'$"):
+        (TAKES_ONE | TAKES_SEVERAL)[function](gone)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -63,4 +64,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` ends it without a word
     main()

@@ -6,6 +6,7 @@ Out:  stored runs; wall time, GPU hours and cost of one.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterable
@@ -36,6 +37,8 @@ def stored_runs(given: GivenRun | Iterable[GivenRun], dir: str | os.PathLike[str
     no run, TypeError for what can't be one.
     """
     if isinstance(given, StoredRun):
+        if not given.dir.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "there is no folder of a run", str(given.dir))
         return [given]
     if isinstance(given, (str, os.PathLike)):
         meant = providers.provider("runs that a word means")(os.fspath(given), None if dir is None else os.fspath(dir))

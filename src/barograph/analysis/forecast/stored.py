@@ -70,7 +70,8 @@ def forecast(
     seconds per step from the times of its last rows (their median, so pauses don't count).
     A configuration whose plan is shorter than the run is not believed. A run without a training loss gets a reason.
     """
-    stored = cast("ForecastRun", run) if hasattr(run, "series") else stored_run(run)
+    other = hasattr(run, "series") and not isinstance(run, StoredRun)
+    stored = cast("ForecastRun", run) if other else stored_run(cast("GivenRun", run))
     names, config = stored.names(), stored.config
     name = (run_losses(stored, names) if isinstance(stored, StoredRun) else losses_by_name(names)).loss
     if name is None:

@@ -12,6 +12,7 @@ from rule_columns import findings
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.data.overlaps import EvaluationOverlaps
+from barograph.probes.model.cuts import Cuts, of_pictures
 from barograph.probes.model.overlaps import PIECES, even_rows, numbers, pieces
 
 torch = pytest.importorskip("torch")
@@ -120,3 +121,52 @@ def test_few_pictures_are_enough_where_chance_brings_hardly_any_that_near(
     for name, value in (("example_rows", 32.0), ("distinct_rows", 400.0)):
         columns[f"model/{name}"] = steps, np.full(len(steps), value)
     assert bool(findings([EvaluationOverlaps()], columns)) == said
+
+
+def cuts_of(kind: str) -> tuple[Any, Any]:
+    """Pictures of a training and of an evaluation."""
+    dice = torch.Generator().manual_seed(4)
+    if kind in ("things", "plain", "grey"):
+        pictures = torch.rand(500, 3, 20, 20, generator=dice)
+        thing = torch.rand(3, 9, 9, generator=dice) if kind == "things" else torch.full((3, 9, 9), 0.5)
+        for one, (down, across) in zip(pictures, torch.randint(12, (500, 2), generator=dice).tolist(), strict=True):
+            one[:, down : down + 9, across : across + 9] = thing
+        pictures = (pictures * 8).round() if kind == "grey" else pictures
+        return pictures[100:], pictures[:100]
+    track = torch.rand(3, 20, 5000, generator=dice)
+    every = track.unfold(2, 20, 10).movedim(2, 0).contiguous()
+    if kind == "parts":
+        return every[100:], every[:99]
+    order = torch.randperm(len(every), generator=dice)
+    given, held_out = every[order[100:]], every[order[:100]]
+    if kind == "noise":
+        given = given + 0.01 * torch.randn(given.shape, generator=dice)
+    return (given.movedim(1, 3), held_out.movedim(1, 3)) if kind == "channels last" else (given, held_out)
+
+
+@pytest.mark.parametrize(
+    ("kind", "some"),
+    [("split by chance", True), ("channels last", True), ("parts", False), ("noise", False), ("things", False),
+     ("plain", False), ("grey", False)],
+)  # fmt: skip
+def test_cuts_of_one_picture_are_told_from_things_that_are_in_several(kind: str, some: bool) -> None:
+    def numbers_of(rows: Any) -> tuple[tuple[str, ...], np.ndarray]:
+        found = of_pictures(rows)
+        assert found is not None
+        flat = found.movedim(0, 1).reshape(-1)
+        return ("0",) * len(flat), flat.double().numpy()[None]
+
+    given, held_out = cuts_of(kind)
+    cuts = Cuts()
+    for _ in range(2):
+        cuts.keep({"squares": numbers_of(given)})
+    seen = cuts.seen({"evaluated_squares": numbers_of(held_out)})
+    assert seen.get("evaluated_cuts_rows", len(held_out)) == len(held_out)
+    assert seen["evaluated_cuts"] >= 0.8 if some else seen.get("evaluated_cuts", 0.0) <= 0.02
+    assert of_pictures(given[:, 0]) is None and of_pictures(given[:, :, :12, :12]) is None
+
+
+@pytest.mark.parametrize("kind", ["split by chance", "parts"])
+def test_cuts_that_were_split_after_they_had_been_cut_are_found(tmp_path: Path, kind: str) -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(1200, 16), nn.ReLU(), nn.Linear(16, 1))
+    assert ("evaluation_overlaps" in found_in(tmp_path, *cuts_of(kind), network)) == (kind == "split by chance")

@@ -24,7 +24,8 @@ class Tower(nn.Module):
     def __init__(self, size: int, share: float, how: str = "function"):
         super().__init__()
         self.one, self.two, self.share, self.how = nn.Linear(size, 16), nn.Linear(16, 8), share, how
-        self.norm = nn.BatchNorm1d(16) if how == "norm" else nn.Identity()
+        made = {"norm": lambda: nn.BatchNorm1d(16), "layer": lambda: nn.Dropout(share)}
+        self.norm = made.get(how, nn.Identity)()
 
     def forward(self, given: Any) -> Any:
         made = self.norm(torch.relu(self.one(given)))
@@ -38,11 +39,12 @@ class Tower(nn.Module):
 
 
 class Pair(nn.Module):
-    """Two towers, each of which is called by itself, or all as one."""
+    """Two towers, each of which is called by itself, or all as one. how: one word, or one for each."""
 
     def __init__(self, share: float, how: str):
         super().__init__()
-        self.one, self.two = Tower(12, share, how), Tower(6, share, how)
+        first, second = (how.split() * 2)[:2]
+        self.one, self.two = Tower(12, share, first), Tower(6, share, second)
 
     def forward(self, first: Any, second: Any) -> Any:
         return self.one(first) @ self.two(second).T
@@ -86,7 +88,9 @@ def train(
             with torch.no_grad():
                 run.log({"val/loss": functional.cross_entropy(scores(whole, torch.arange(160, 200)),
                                                               torch.arange(40)).item()}, step=step)  # fmt: skip
-            {"all": model, "one": model.one, "none": nn.Identity()}[back].train()
+            {"all": model, "one": model.one, "none": nn.Identity(), "but dropout": model}[back].train()
+            if back == "but dropout":
+                model.two.norm.eval()
     run.finish()
     assert not any(one._forward_hooks or one._forward_pre_hooks for one in model.modules())
     stored = barograph.read(str(run.dir))[0]
@@ -118,6 +122,11 @@ def test_the_mode_of_a_model_that_drops_numbers_by_functions_is_known(
     [
         ("function", "one", False, True),
         ("mask", "one", False, True),
+        ("plain function", "one", False, True),  # the only ones that drop numbers
+        ("plain layer", "one", False, True),
+        ("plain layer", "all", False, False),
+        ("plain layer", "one", True, False),
+        ("plain layer", "but dropout", False, False),  # switched off for good
         ("function", "all", False, False),
         ("function", "one", True, False),  # what is not trained may be kept as it is
         ("norm", "one", False, False),  # and so may batch norm

@@ -261,6 +261,33 @@ def test_micro_batches_that_are_cleared_are_counted(tmp_path: Path, parts: int, 
     assert ("cleared_passes" in train(tmp_path, parts=parts, clears=clears, clip=1.0)) == found
 
 
+@pytest.mark.parametrize(("clears", "told"), [(False, False), (True, True)])
+def test_the_passes_of_a_step_that_a_scaler_skips_are_cleared_on_purpose(
+    tmp_path: Path, clears: bool, told: bool
+) -> None:
+    model, dice = net(), torch.Generator().manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0005)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**118, growth_interval=1 + 4 * clears)
+    run = barograph.init(project="p", dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer)
+    for step in range(60):
+        for _ in range(2):
+            if clears:
+                optimizer.zero_grad()
+            inputs = torch.randn(32, 12, generator=dice)
+            loss = functional.cross_entropy(model(inputs), (inputs @ RULE).argmax(1)) / 2
+            scaler.scale(loss * 256).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        run.log({"loss": 2 * loss.item()}, step=step)
+    run.finish()
+    stored = barograph.read(str(run.dir))[0]
+    assert stored.series("model/skipped_steps").value[-1] > 5
+    assert ("model/cleared_passes" in stored.names()) == told
+    assert told or "cleared_passes" not in {item["rule"] for item in diagnose(stored)["findings"]}
+
+
 def test_gradients_of_single_examples_that_are_added_up_by_hand_may_be_cleared(tmp_path: Path) -> None:
     assert "cleared_passes" not in train(tmp_path, 60, parts=4, clears=True, by_hand=True)
 

@@ -153,3 +153,33 @@ def test_a_schedule_of_a_few_steps_that_is_stepped_at_each_is_found(change: dict
         "model/rate_share": (at, rates),
     }
     assert bool(found([FewSteps()], columns, config=change.get("config", {}))) is says
+
+
+@pytest.mark.parametrize("cuts", [(), (5, 90)])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, True),
+        ({"length": 60.0}, False),  # made for what is left
+        ({"before": 50.0, "length": 50.0}, False),  # the first one was over
+        ({"share": 1.0}, False),  # a new phase, with a rate of its own
+        ({"age": 0.0}, False),  # the optimizer is new, too
+        ({"fitted": 0.7}, False),  # somebody else's rate, as before
+    ],
+)
+def test_a_scheduler_that_begins_anew_from_the_rate_that_was_loaded_is_found(
+    change: dict[str, float], says: bool, cuts: tuple[int, ...]
+) -> None:
+    first, then = 21 + 10 * np.arange(4), 81 + 10 * np.arange(4)
+    whole, length = change.get("before", 120.0), change.get("length", 120.0)
+    columns = {
+        "model/scheduler_steps": (np.r_[first, then], np.r_[first - 1, then - 61].astype(float)),
+        "model/scheduled_steps": (np.r_[first, then], np.r_[first - 1, then - 61].astype(float)),
+        "model/scheduler_length": (np.r_[first, then], np.r_[np.full(4, whole), np.full(4, length)]),
+        "model/schedule_beside": (np.r_[first, then],
+                                  np.r_[np.full(4, change.get("fitted", 1.0)), np.full(4, change.get("share", 0.5))]),
+        "model/optimizer_age": (np.r_[first, then], np.r_[first - 1.0, then - 61.0 + change.get("age", 60.0)]),
+    }  # fmt: skip
+    told = list(findings([ScheduleBehind()], columns, cuts=cuts, segments={0: 0, 61: 1}).values())
+    assert [one.step for one in told] == ([61] if says else [])
+    assert all("was not loaded" in one.causes[0] for one in told)

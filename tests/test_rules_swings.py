@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rule_columns import findings
 from rule_curves import found
 
 from barograph.doctor.rules.gradient.swings import ScaleSwings, UnscaledTwice
@@ -28,6 +29,31 @@ def test_a_scale_that_rises_and_falls_by_turns_is_a_warning(
 ) -> None:
     said = found([ScaleSwings()], {"train/loss": (ROWS, 3 - ROWS / 100), "train/loss_scale": (ROWS, scale)}, pieces)
     assert [(one.severity, one.step, one.found) for one in said] == [("warning", 0, 63)] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (7, 41)])
+@pytest.mark.parametrize(
+    ("skips", "says"),
+    [
+        (ROWS % 2 == 1, True),
+        (ROWS % 10 == 1, False),  # it looks for its value now and then
+        (ROWS < 30, False),  # at first
+        ((ROWS < 70) & (ROWS % 2 == 1), False),
+        ((ROWS > 60) & (ROWS % 3 == 1), True),
+    ],
+)
+def test_steps_that_are_skipped_all_the_time_are_a_warning(
+    skips: np.ndarray, says: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = np.flatnonzero(~skips) + 1
+    columns = {"model/skipped_steps": (steps, np.cumsum(skips)[~skips].astype(float)),
+               "model/loss_scale": (steps, np.full(len(steps), 1048576.0))}  # fmt: skip
+    assert [one.severity for one in findings([ScaleSwings()], columns, cuts=cuts).values()] == ["warning"] * says
+
+
+def test_skipped_steps_of_a_new_launch_are_counted_anew() -> None:
+    count = np.concatenate([np.arange(60), np.zeros(60)])
+    assert not findings([ScaleSwings()], {"model/skipped_steps": (ROWS[:120] + 1, count)}, segments={1: 0, 61: 1})
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7))])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model import softmaxes
+from barograph.probes.model import offsets, softmaxes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,6 +71,11 @@ def by_class(found: Softmax, width: int) -> Tensor:
     return torch.where(found.follows, table, torch.nan)
 
 
+def of_rows(found: Softmax, output: Tensor, gradient: Tensor) -> Tensor:
+    """`by_class` of rows and their gradient [n, k], and below it what `offsets` says of them [4, k]."""
+    return offsets.below(by_class(found, output.shape[1]), output, gradient)
+
+
 def of_places(output: Tensor, gradient: Tensor) -> Tensor:
     """`by_class` of places and their gradient [n, k]."""
     import torch
@@ -113,17 +118,19 @@ class ClassCounts:
         self._most = -1
         self._looks, self._first = 0, numpy.zeros(0, bool)
         self._asked: Any = None  # rows of each class in an evaluation
+        self._offsets = offsets.ClassOffsets()
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
         if "asked_classes" in numbers:
             self._asked = numpy.ravel(numbers["asked_classes"][1])
-        known = (name for name in _FAMILIES if name in numbers and numpy.isfinite(numbers[name][1]).all())
+        known = (name for name in _FAMILIES if name in numbers and numpy.isfinite(numbers[name][1][:2]).all())
         family = next(known, None)
+        found = self._offsets.fields_of(numbers["classes"][1]) if "classes" in numbers else {}
         if family is None:
-            return {}
+            return found
         by_row = family == "classes"
-        counts, weights = numbers[family][1]
+        counts, weights = numbers[family][1][:2]
         if self._targets is None or len(self._targets) != len(counts):
             self._targets, self._weights, self._of_means = (numpy.zeros(len(counts)) for _ in range(3))
             self._looks, self._first, self._most = 0, numpy.zeros(len(counts), bool), -1
@@ -131,7 +138,7 @@ class ClassCounts:
         self._weights = self._weights + weights
         if weights.sum() > 0:  # a batch's rows beside each other: a mean's rows weigh less in larger batches
             self._of_means = self._of_means + weights * counts.sum() / weights.sum()
-        found = {"class_targets": float(self._targets.sum())}
+        found["class_targets"] = float(self._targets.sum())
         if by_row:
             found["untargeted_classes"] = float((self._targets == 0).sum())
             if self._looks < _FIRST:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model import overlaps
+from barograph.probes.model import cuts, overlaps
 from barograph.probes.model.beginnings import Beginnings
 from barograph.probes.model.between import RowsBetween
 from barograph.probes.model.likeness import Likeness
@@ -62,6 +62,7 @@ class ExampleLook:
         self._between, self._between_trained = RowsBetween(), set[float]()
         self._looks = self._steps = self._evaluating = 0
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
+        self._cuts = cuts.Cuts()
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
         self._alike, self._passages = Likeness(), Passages()
         self._beginnings, self._wording = Beginnings(), (WordingLook(), WordingLook("second_wording", text=False))
@@ -118,7 +119,7 @@ class ExampleLook:
         else:
             if len(self._evaluated) == _PASSES:
                 del self._evaluated[1::2]
-                for name in ("evaluated_pieces", "evaluated_numbers"):
+                for name in ("evaluated_pieces", "evaluated_numbers", "evaluated_squares"):
                     del self._parts.get(name, [])[1::2]
                 self._alike.thin()
                 self._passages.thin()
@@ -167,7 +168,8 @@ class ExampleLook:
             self._beginnings.trained_no_more()
             for wording in self._wording:
                 wording.trained_no_more()
-            self._parts = {name: parts for name, parts in self._parts.items() if name not in self._trained_parts}
+            trained = (*self._trained_parts, "squares")
+            self._parts = {name: parts for name, parts in self._parts.items() if name not in trained}
         self._beside = [(0, rows) for rows in beside]
         self._between.ended(kept)
         self._trained_passes = TrainedPasses()
@@ -195,6 +197,8 @@ class ExampleLook:
         found, all_of_row = overlaps.pieces(rows), overlaps.numbers(rows)
         if found is not None:
             self._parts.setdefault(f"{whose}pieces", []).append(torch.stack(found))
+        if (squares := cuts.of_pictures(rows)) is not None:
+            self._parts.setdefault(f"{whose}squares", []).append(squares)
         if all_of_row is not None:
             self._parts.setdefault(f"{whose}numbers", []).append(
                 torch.stack([all_of_row, torch.zeros_like(all_of_row)])[..., None]
@@ -319,6 +323,7 @@ class ExampleLook:
 
     def _keep_parts(self, numbers: Mapping[str, Any], whose: str = "") -> None:
         """Remember the parts of a step's rows."""
+        self._cuts.keep(numbers, whose)
         for name, known in self._trained_parts.items():
             if whose + name in numbers and len(known) < _KEPT:
                 marks, places = numbers[whose + name][1][0].reshape(-1, 2, _WIDTH[name]).swapaxes(0, 1).reshape(2, -1)
@@ -332,7 +337,7 @@ class ExampleLook:
 
         A row of the training that has a part earlier goes on behind the evaluation's, and has what is asked there. One
         that has it later ends before, as where a series is split by time and its past is given."""
-        found: dict[str, float] = {}
+        found = self._cuts.seen(numbers)
         for name, known in self._trained_parts.items():
             if f"evaluated_{name}" not in numbers or not known:
                 continue

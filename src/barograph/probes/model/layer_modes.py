@@ -7,7 +7,8 @@ Out:  whether the mode makes a difference, and in which one a pass is; a figure 
 `F.dropout(x, p, self.training)` is in no module that is made for it. Of the first two passes of the training functions
 are seen as they are called: whose code calls one that drops numbers has a mode, too. Behind an evaluation modules that
 drop numbers are looked at: some that were in training mode before may have been left in evaluation mode, as one tower
-of two. Batch norm may be kept as it is on purpose, and so may what is not trained.
+of two, whether the other one drops numbers or not. Batch norm may be kept as it is on purpose, and so may what is not
+trained.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ class LayerModes:
         self._steps = _STEPS
         dropping = self._dropping()
         left = [one for one in self._trained & set(dropping) if not one.training]
-        part = bool(left) and any(one.training for one in dropping) and self._is_trained(left)
+        apart = any(one.training for one in dropping) or self._rest_trains(left)
+        part = bool(left) and apart and self._is_trained(left)
         if part or self._told:
             current.figures["part_in_evaluation"] = float(part)
         self._told = part
@@ -174,10 +176,21 @@ class LayerModes:
 
     def _is_trained(self, left: Sequence[Any]) -> bool:
         """Whether each of these has parameters that are trained, or what it is a part of has, where it has none."""
+        return all(any(item.requires_grad for item in owner.parameters()) for owner in map(self._owner_of, left))
+
+    def _rest_trains(self, left: Sequence[Any]) -> bool:
+        """Whether other layers that are trained are in training mode, and of these layers, the only ones that drop
+        numbers, what each is a part of is not: who switches dropout off for good leaves that as it was."""
+        if any(self._owner_of(one).training for one in left):
+            return False
+        every = (one for one in self._modules() if one.training)
+        return any(item.requires_grad for one in every for item in one.parameters(recurse=False))
+
+    def _owner_of(self, layer: Any) -> Any:
+        """What has parameters: the layer itself, or what it is a part of."""
         if not self._around:
             self._around = {id(child): part for part in self._whole.modules() for child in part.children()}
-        owners = (one if any(True for _ in one.parameters()) else self._around.get(id(one), one) for one in left)
-        return all(any(item.requires_grad for item in owner.parameters()) for owner in owners)
+        return layer if any(True for _ in layer.parameters()) else self._around.get(id(layer), layer)
 
     def close(self) -> None:
         """Leave no hook behind."""

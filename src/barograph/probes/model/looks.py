@@ -110,6 +110,7 @@ class Looks:
         self._exchanges: Exchanges | None = None
         self._spectral, self._accounts = SpectralNorms(), OptimizerAccounts()
         self._late = False  # no forward pass was seen before the step began
+        self._left_out = 0  # steps that a scaler skipped, up to the last one that it did not
         self._routers: Any = None
         self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
         self.clock = clock_of(model)
@@ -368,8 +369,12 @@ class Looks:
         if most is not None:
             current.figures["most"] = float(most)
 
-    def scaled(self, current: ModelRound, scaler: Any, skipped: int) -> None:
-        """What a GradScaler multiplies the loss with, and how many of the loop's steps it left out so far."""
+    def scaled(self, current: ModelRound, scaler: Any, skipped: int, steps: bool = True) -> None:
+        """What a GradScaler multiplies the loss with, and how many of the loop's steps it left out so far. steps: it
+        does not leave out this one."""
+        if steps and skipped != self._left_out:  # the passes of such a step are cleared on purpose
+            current.figures.pop("cleared_passes", None)
+            self._left_out = skipped
         scale = getattr(scaler, "_scale", None)
         if scale is not None:
             current.put("loss_scale", ("",), scale.detach().reshape(1).clone())
@@ -445,7 +450,7 @@ def _rates(optimizer: Any) -> list[float | None]:
 def skipped_round(looks: Looks, step: int, scaler: Any, count: int) -> ModelRound:
     """The round of a step that the scaler left out, as it did with `count` steps so far."""
     current = ModelRound(step, frozenset())
-    looks.scaled(current, scaler, count)
+    looks.scaled(current, scaler, count, steps=False)
     current.send()
     return current
 

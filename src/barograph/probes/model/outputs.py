@@ -225,7 +225,7 @@ class OutputLook:
         if tagged is not None:
             self._classes = classes.of_places(tagged, classes.some(gradient))
         elif classes.are_named(gradient) and found is not None:
-            self._classes = classes.by_class(found, gradient.shape[1])
+            self._classes = classes.of_rows(found, rows, _rows(gradient))
         if gradient.dim() == 2 and (gradient.shape[1] == 1 or classes.are_named(gradient)):
             self._logistic = classes.logistic(rows, _rows(gradient))
 

@@ -39,6 +39,11 @@ class EvaluationOverlaps(Rule):
     in which numbers are repeated say nothing, and where all examples are made of a few, as drawn letters are, their
     order is the task.
 
+    Of a picture it takes the sixteen squares with the least fingerprints, too, a quarter of its shorter side long
+    (`model/evaluated_cuts`): cuts of one larger picture that overlap have all in common that both have, in squares at
+    other places that all lie equally far apart. What was drawn into two pictures has other things around it in
+    each.
+
     Near copies, as with noise or another brightness, show in sketches of rows of 64 numbers or more, of which 32
     differ: the nearest row of the training is nearer than half of the distance of the tenth nearest, or than one in
     twenty is by chance where the dimensions are few, as the fortieth nearest tells. Of pictures it is that or the same
@@ -102,7 +107,8 @@ class EvaluationOverlaps(Rule):
     name, family, kind, severity = "evaluation_overlaps", "eval", "eval", "warning"
     proves = "evaluation"
     needs = ("=model/evaluated_overlap|=model/evaluated_rearranged|=model/evaluated_near|=model/evaluated_passages|"
-             "=model/evaluated_windows|=model/evaluated_kin|=model/evaluated_siblings|=model/evaluated_leap",
+             "=model/evaluated_windows|=model/evaluated_kin|=model/evaluated_siblings|=model/evaluated_leap|"
+             "=model/evaluated_cuts",
              "eval_loss|eval_accuracy|evaluation")  # fmt: skip
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
@@ -235,6 +241,11 @@ _PARTS = {  # by series: what is said, why, and what to do
         "overlap with windows that were trained on and that go on behind them",
         "validation leak: windows of one series overlap, and were split after they had been cut",
         "cut the series into parts for training and evaluation first, then windows out of each part",
+    ),
+    "cuts": (
+        "have a part in common with a picture that was trained on, at another place, and all that is around it",
+        "validation leak: cuts of one picture overlap, and were split after they had been cut",
+        "split the pictures, or the parts of a large one, first, and cut each side by itself",
     ),
     "rearranged": (
         "have exactly the numbers of an example that was trained on, if in another order",

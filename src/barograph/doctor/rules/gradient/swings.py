@@ -1,7 +1,7 @@
 """A scale of half-precision training that is raised as soon as it was halved, and gradients that are divided by it
 twice.
 
-In:   the scale of each row; by what gradients were multiplied before the optimizer's step.
+In:   the scale of each row; how many steps were skipped; by what gradients were multiplied before the optimizer's step.
 Out:  findings of `ScaleSwings`, `UnscaledTwice`.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -26,21 +26,56 @@ class ScaleSwings(WatchRule):
     one that has. Of 64 rows eight or more are higher than the row before, and eight or more are lower: it is raised
     after a few steps each time, to where gradients overflow. Steps that do are skipped, and their data are lost.
 
+    The watch's scale is that of steps that were not skipped, and may be the same in all of these. It counts those that
+    were (`model/skipped_steps`): a quarter of the steps or more, in each of three windows of 32 steps or more, one
+    after the other. The first steps, in which a scaler finds its value, are fewer.
+
     What to do: leave `growth_interval` at 2000; count what is to grow in steps, not in epochs or micro-batches.
     """
 
     name, family, kind, severity = "scale_swings", "gradient", "loss_scale", "warning"
     proves = "training"
-    needs = ("loss_scale",)
-    least = 64
+    needs = ("loss_scale|=model/skipped_steps",)
+    least = 32
     about = "The loss scale is raised and halved by turns."
     sources = ("DeepSpeed: loss scaling",)
-    thresholds: ClassVar = {"rows": (64.0, "ours"), "turns": (8.0, "of them that rose, and that fell; ours")}
+    thresholds: ClassVar = {
+        "rows": (64.0, "ours"),
+        "turns": (8.0, "of them that rose, and that fell; ours"),
+        "window": (32.0, "steps; ours"),
+        "windows": (3.0, "in a row; ours"),
+        "share": (0.25, "of the steps of each, that were skipped; ours"),
+    }
     causes = ("loss scale grows too often: `growth_interval` is a few steps, and each rise overflows",)
     remedies = ("leave `growth_interval` at 2000 steps",)
 
     def channel(self, history: RunHistory) -> Channel | None:
         return history.role("loss_scale")
+
+    def reset(self) -> None:
+        super().reset()
+        self._since: list[int] = []  # where windows in which a share of the steps was skipped began, and the open one
+        self._count, self._launch = 0.0, -1  # of skipped steps, where that began
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/skipped_steps"), self._skips)]
+
+    def _skips(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: how many steps were skipped so far."""
+        if place[2] != self._launch or value < self._count:
+            self._since, self._count, self._launch = [place[0]], value, place[2]
+            return
+        steps = place[0] - self._since[-1]
+        if steps < self.at["window"]:
+            return
+        enough = value - self._count >= self.at["share"] * steps
+        self._since, self._count = [*(self._since if enough else []), place[0]], value
+        if len(self._since) > self.at["windows"] and self.first(place[2]):
+            yield self.finding(
+                self._since[0], "The scaler skips a quarter of the steps or more, again and again since step "
+                f"{self._since[0]}.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"since": self._since[0]}, causes=[*self.causes, _OVERFLOW],
+            )  # fmt: skip
 
     def begin(self) -> None:
         self._last = 0.0
@@ -96,5 +131,7 @@ class UnscaledTwice(WatchRule):
                 evidence={"scale": scale, "part": rounded(value), "standing": True},
             )  # fmt: skip
 
+
+_OVERFLOW = "fp16 overflow: activations or gradients leave the range of half precision"
 
 RULES = (ScaleSwings, UnscaledTwice)

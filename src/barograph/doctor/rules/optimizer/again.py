@@ -29,6 +29,8 @@ _AS_CYCLES = re.compile(_CYCLES)
 _SAME = 1e-3  # of a rate
 _FOUND_AT = 20  # steps, before a scheduler is found
 _TWICE = "schedule ahead: the scheduler's state is loaded, and it is stepped for all steps so far besides"
+_ANEW = "schedule restarted: the scheduler's state was not loaded, and that of the optimizer was"
+_LEFT = 0.1  # of a rate, that it differs from what a formula gives
 _EVEN = 0.1  # of the distance between two restarts
 REMEDY = "make the scheduler once, before the loop over epochs, and call its `step()` with nothing"
 
@@ -181,8 +183,10 @@ class ScheduleBehind(WatchRule):
     one, ten steps or more behind (a fifth of the steps before, where that is more), and began at one or more: it was
     told where to go on, as by `last_epoch`, in another unit than its own, or by an older file. Where the optimizer's
     own count is as far behind, it is the loop that goes on elsewhere (`optimizer_count`). A scheduler that begins
-    at 0 is one of a new phase, or see `resumed_schedule`. A launch that begins at fewer steps than the one before has
-    seen is another try.
+    at 0 is one of a new phase, or see `resumed_schedule`; but not where it is made for as many steps as before, which
+    were not over, and the rate, which was what its formula gives, is a tenth or more beside it, by one factor in both
+    looks (`model/schedule_beside`): the optimizer's state was loaded, with the rate of then, and the scheduler begins
+    anew from that. A launch that begins at fewer steps than the one before has seen is another try.
 
     Or it goes on from twice the count that it had before (to one step, of ten or more): its state was loaded, and it
     was stepped for all steps so far besides. A schedule that is moved on by any other number may be so on purpose.
@@ -213,20 +217,29 @@ class ScheduleBehind(WatchRule):
         self._away: list[float] = []  # the run's steps less the scheduler's, in the looks of this launch
         self._before, self._seen, self._last, self._at = math.nan, 0, 0, -1  # of the launch before; steps; segment
         self._older, self._age = math.nan, math.nan  # the optimizer's count less the scheduler's: before, and now
+        self._whole, self._length = math.nan, math.nan  # steps that it is made for: before, and now
+        self._beside: list[float] = []  # the rate over the formula's, in the looks of this launch
+        self._fitted = False  # whether it was the formula's in the launch before
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if place[2] != self._at:
             steady = len(self._away) >= self.at["looks"] and len(set(self._away)) == 1
             self._before, self._away, self._at = self._away[-1] if steady else math.nan, [], place[2]
-            self._last, self._older = self._seen, self._age
+            self._last, self._older, self._whole = self._seen, self._age, self._length
+            self._fitted, self._beside = bool(self._beside) and all(abs(one - 1) <= _SAME for one in self._beside), []
         self._seen, self._age = place[0], watched(history, "optimizer_age", place) - value
         self._away.append(place[0] - value)
+        self._length = watched(history, "scheduler_length", place)
+        self._beside.append(watched(history, "schedule_beside", place))
         made = watched(history, "scheduled_steps", place)
         begun, behind = place[0] - made - 1, self._away[-1] - self._before  # steps before this launch
         enough = len(self._away) == self.at["looks"] and len(set(self._away)) == 1
         far = behind >= max(self.at["steps"], self.at["share"] * begun) and begun >= self._last - 1
         together = abs(self._age - self._older) < self.at["steps"]
         had = begun + 1 - self._before  # what the scheduler had counted before
+        begins = value == made and self._length == self._whole > had and self._fitted
+        share = self._beside[-1]
+        begins = begins and abs(share - 1) > _LEFT and max(self._beside) - min(self._beside) <= _SAME * share
         twice = had >= self.at["steps"] and abs(value - made - 2 * had) <= self.at["twice"] and begun >= self._last - 1
         if enough and twice and not together and self.first(place[2]):
             yield self.finding(
@@ -240,6 +253,13 @@ class ScheduleBehind(WatchRule):
                 round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler goes on from "
                 f"{value - made:.0f} steps: {behind:.0f} fewer than the training had made.", found=place[0],
                 segment=place[2], confidence=0.95, evidence={"behind": behind, "standing": True},
+            )  # fmt: skip
+        elif enough and far and not together and begins and self.first(place[2]):
+            yield self.finding(
+                round(begun) + 1, f"After the resume at step {begun + 1:.0f} the scheduler begins again, for "
+                f"{self._length:.0f} steps as before, at {share:.3g} of the rate that its formula gives: that of then "
+                "was loaded.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"behind": behind, "standing": True}, causes=[_ANEW],
             )  # fmt: skip
 
 

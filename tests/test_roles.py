@@ -183,7 +183,8 @@ def test_of_a_name_that_is_cut_out_of_sentences_the_last_one_counts() -> None:
     assert main_loss(["records/second. Loss", "seconds. Throughput"]) == "records/second. Loss"
 
 
-@pytest.mark.parametrize("name", ["critic/score/mean", "eprewmean", "Average reward score", "ep_rew_mean", "rew"])
+@pytest.mark.parametrize("name", ["critic/score/mean", "eprewmean", "Average reward score", "ep_rew_mean", "rew",
+                                  "rollout/return_per_episode", "fitness/mean"])  # fmt: skip
 def test_what_a_policy_earns_is_a_reward_by_any_of_these_names(name: str) -> None:
     assert plays("reward", name)
 

@@ -139,6 +139,23 @@ def test_saturated_units_beside_a_reward_that_rises_warn_nobody(ends: float | No
     assert one.severity == severity
 
 
+@pytest.mark.parametrize("learns", [True, False])
+def test_saturated_units_of_a_critic_inform_once_the_policy_has_learnt(learns: bool) -> None:
+    series = table("saturated", {"value.2": [0.95] * 16})
+    series["rollout/reward"] = numpy.r_[numpy.full(50, 20.0), numpy.full(110, 200.0 if learns else 20.0)]
+    (one,) = only(findings([SaturatedUnits()], series), "saturated_units")
+    assert (one.severity, one.found) == ("info" if learns else "warning", 10)
+
+
+@pytest.mark.parametrize(("ends", "severity"), [(199.9, "info"), (60.0, "warning")])
+def test_saturated_units_beside_a_reward_that_stays_high_warn_nobody(ends: float, severity: str) -> None:
+    """A reward at its bound does not rise any more; one that has fallen may be the critic's doing."""
+    series = table("saturated", {"value.2": [*[0.3] * 10, *[0.95] * 6]})
+    series["rollout/reward"] = numpy.r_[numpy.linspace(20, 200, 50), numpy.full(40, 200.0), numpy.full(70, ends)]
+    (one,) = only(findings([SaturatedUnits()], series), "saturated_units")
+    assert one.severity == severity
+
+
 def test_dead_and_saturated_units() -> None:
     (one,) = only(findings([DeadUnits()], table("dead", {"h.0": [0.0, 0.97, 0.98, 0.99]})), "dead_units")
     assert (one.severity, one.step, one.found, one.kind) == ("warning", 10, 20, "dead")

@@ -26,6 +26,12 @@ def test_weights_that_double_in_the_first_steps_warn_of_the_learning_rate() -> N
     assert one.causes[0].startswith("learning rate too high") and "or one that is too short" in one.causes[1]
 
 
+@pytest.mark.parametrize(("ends", "severity"), [(90.0, "info"), (30.0, "warning")])
+def test_weights_that_double_while_a_reward_grows_several_times_were_of_use(ends: float, severity: str) -> None:
+    columns = growing(2.2, 30) | {"rollout/ep_rew_mean": (STEPS, numpy.linspace(16, 16 + (ends - 16) * 200 / 20, 200))}
+    assert [one.severity for one in only(findings([EarlyGrowth()], columns), "early_growth")] == [severity]
+
+
 @pytest.mark.parametrize("every", [1, 10, 20])
 def test_a_doubling_that_takes_longer_than_the_optimizer_remembers_is_an_info_finding(every: int) -> None:
     slow, quick = (

@@ -135,8 +135,9 @@ def test_one_recurrent_layer_as_drawn_is_no_random_projection(recurrent: float, 
 
 
 @pytest.mark.parametrize(
-    ("option", "severity"), [({"stages": 3}, "warning"), ({"staged": True}, "info"), ({"unfreeze_epoch": 2}, "info")]
-)
+    ("option", "severity"), [({"stages": 3}, "warning"), ({"staged": True}, "info"), ({"unfreeze_epoch": 2}, "info"),
+     ({"net": "MiniRocket"}, "info"), ({"model": "echo_state"}, "info"), ({"model": "elmo"}, "warning")]
+)  # fmt: skip
 def test_how_many_stages_a_model_has_is_no_plan_of_what_is_frozen(option: dict[str, Any], severity: str) -> None:
     config = {"lr": 1e-3, "batch_size": 8, "epochs": 3} | option
     (one,) = frozen(frozen_adapters=0, frozen_first_as_drawn=6, trained_parameters=2, frozen_share=0.97, config=config)

@@ -493,6 +493,21 @@ def test_a_loss_that_has_come_near_zero_may_be_zero() -> None:
     assert "zero_loss" not in zero[0] and "zero_loss" in zero[1]
 
 
+@pytest.mark.parametrize(
+    ("ends", "rows", "severity"), [(0.9, 1, "info"), (0.9, 2, "warning"), (3.0, 1, "warning"), (None, 1, "warning")]
+)
+def test_one_row_far_above_with_which_a_run_ends_is_a_batch_where_the_evaluation_holds(
+    ends: float | None, rows: int, severity: str
+) -> None:
+    loss = np.r_[falling(120), np.full(rows, 60.0)]
+    last = len(loss) - rows
+    series = {"train/loss": (np.arange(len(loss)), loss)}
+    if ends is not None:
+        series["eval/loss"] = (np.array([40, 80, last]), np.array([1.4, 1.0, ends]))
+    level = [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_level"]
+    assert [one.severity for one in level] == [severity]
+
+
 @pytest.mark.parametrize("steep", [0.01, 0.02, 0.03])
 @pytest.mark.parametrize("jumps", [False, True])
 def test_a_curve_without_noise_falls_at_once_only_where_it_leaves_its_own_course(steep: float, jumps: bool) -> None:

@@ -205,6 +205,7 @@ def test_an_entropy_that_fell_while_the_reward_rose_is_told_once_and_not_blamed_
     ("reward", "severity"),
     [
         (np.clip(STEPS / 100, 0, 0.85), "info"),  # solved: it is at its best, and stays there
+        (np.minimum(STEPS / 3, 1.08) + np.clip(STEPS / 100, 0, 0.1) + 0.01 * (STEPS % 2), "info"),  # within a block
         (np.where(STEPS < 60, STEPS / 100, 0.2), "warning"),  # as still, and worse than it was
         (np.full(480, 0.85), "warning"),  # it never got better
     ],

@@ -77,3 +77,19 @@ def test_what_chance_gives_is_a_count_of_some_rows(known: float, severity: str) 
     columns |= {f"model/{name}": (looks, np.array(values)) for name, values in between.items()}
     columns |= of_graph(distinct_rows=1400.0, example_rows=24.0)
     assert [one.severity for one in findings([EvaluationExamples()], columns).values()][-1:] == [severity]
+
+
+@pytest.mark.parametrize(("beside", "severity"), [(True, None), (False, "warning")])
+def test_passes_beside_which_no_evaluation_is_logged_are_none_where_others_have_one(
+    beside: bool, severity: str | None
+) -> None:
+    """Hard examples are looked for among the training's own, without gradients, between the evaluations."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    mined = EVALUATIONS[3:-1] + 4
+    figures = {"evaluated_trained": 1.0, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{name}": (mined, np.full(6, value)) for name, value in figures.items()}
+    passes = np.sort(np.r_[mined, EVALUATIONS + 1]) if beside else mined
+    columns["model/evaluated_apart"] = (passes, np.zeros(len(passes)))
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
+    found = [one.severity for one in findings([EvaluationExamples()], columns).values()][-1:]
+    assert found == ([severity] if severity else [])

@@ -110,7 +110,9 @@ def test_lengths_are_those_without_padding(left: bool) -> None:
     assert mean == pytest.approx((12 + 7 + 9 + 12) / 4)
 
 
-@pytest.mark.parametrize("kind", ["drawn", "copies", "one batch", "several times", "all at once", "few", "game"])
+@pytest.mark.parametrize(
+    "kind", ["drawn", "copies", "one batch", "several times", "all at once", "few", "game", "new states"]
+)
 def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
     rows = texts(2000)
     fresh = drawn(rows)
@@ -124,15 +126,19 @@ def test_examples_that_come_again_are_proven(tmp_path: Path, kind: str) -> None:
         if kind == "game":  # of eight states, drawn from a memory
             some = rows[torch.randint(0, 8, (16,), generator=torch.Generator().manual_seed(step))]
             return some[:, :-1], some[:, 1:]
+        if kind == "new states":  # a memory that has one more state with each step, up to ten
+            some = rows[torch.randint(0, min(10, 2 + step), (16,), generator=torch.Generator().manual_seed(step))]
+            return some[:, :-1], some[:, 1:]
         if kind == "several times":
             some = rows[step // 3 * 16 :][:16]
             return some[:, :-1], some[:, 1:]
         inputs, targets = fresh(step)
         return (inputs[:4].repeat(4, 1), targets[:4].repeat(4, 1)) if kind == "copies" else (inputs, targets)
 
-    config = {} if kind in ("all at once", "game") else {"batch_size": 16}
+    config = {} if kind in ("all at once", "game", "new states") else {"batch_size": 16}
     found = train(tmp_path, Reader(), batch, drawn(texts(50, seed=8)), config=config)
     assert (found.get("copied_examples") == "warning") == (kind == "copies")
+    assert ("copied_examples" in found) == (kind in ("copies", "new states"))
     again = {"one batch": "warning", "several times": "warning", "all at once": "info", "game": "info"}
     assert found.get("repeated_examples") == again.get(kind)
 

@@ -95,7 +95,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
         ("train/reward", "reward"),
         r"(?!(?:.*[^a-z])?(?:best|chosen|rejected|(?:dis)?preferred)[^a-z])"  # a preference's are differences of logs
         r"(?:.*[^a-z])?(?:(?:mean|avg|average|total)_?)?(?:rew(?:ard)?s?(?:[/_](?:mean|score))?|"
-        r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_?mean)?|(?:mean|avg|average)_?(?:ep_?ret|return|score))"
+        r"(?:episodic|episode|ep)_?(?:return|reward|rew|score)(?:_?mean)?|(?:return|reward|score)s?_per_(?:episode|ep|game)|"
+        r"(?:mean|avg|average)_?fitness|fitness[/_](?:mean|avg)|"  # of an evolution
+        r"(?:mean|avg|average)_?(?:ep_?ret|return|score))"
         r"(?:_\(?(?:last_)?\d{1,6}\)?(?:_ep(?:isode)?s?)?)?"  # over that many episodes
         r"|critic/score/mean",
     ),

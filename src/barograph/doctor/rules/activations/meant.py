@@ -34,8 +34,9 @@ _PROBES = re.compile(
 )
 _THINLY = re.compile(
     _PROBES.pattern + r"|(?<!un)freez|frozen|feature_extract|transfer|"
-    r"(?<![a-z])(?:lock(?:ed)?|reservoir|random_(?:features|projections?|init|weights))(?![a-z])"
-)
+    r"(?<![a-z])(?:lock(?:ed)?|reservoirs?|random_(?:features|projections?|init|weights|kernels?|fourier)|"
+    r"(?:mini|multi)?_?rocket|echo_?states?|esn|elm|rff|extreme_learning)(?![a-z])"
+)  # the last ones: methods whose body is drawn, and a readout alone trained
 _CHOOSES = re.compile(
     r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
     r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"

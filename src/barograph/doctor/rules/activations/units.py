@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy
 
 from barograph.doctor.kernel.cursor import half_rate, newest
+from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import TableReader, in_order, shown
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _REWARDS, _LATE = 4096, 16  # rows of a reward that are looked at; the newest ones
+_KEPT = 0.9  # of what a reward has risen by, that it still has
 
 
 class DeadUnits(Rule):
@@ -30,7 +32,7 @@ class DeadUnits(Rule):
     A unit is dead in a table if no token of the batch activated it. Half of a layer's units or more is what SageMaker
     warns of; on small batches, and in models that use few units for each token, that is common, so it is an info
     finding. Nine tenths in two tables in a row are a warning: such a layer does almost nothing. Where a reward is
-    logged, and its last 16 rows are higher than those before, it is an info finding all the same.
+    logged, and its last 16 rows are higher than those before, it is an info finding all the same, or becomes one later.
 
     What to do: smaller learning rate, smaller biases at the start, an activation function with a gradient below zero
     (GELU, SiLU, leaky ReLU).
@@ -56,6 +58,7 @@ class DeadUnits(Rule):
         self._reader = TableReader()
         self._row: dict[tuple[str, str], list[int]] = {}
         self._said: set[tuple[int, str]] = set()
+        self._told: Finding | None = None  # what warns
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for table, item in self._reader.new(history, "activations", self.quantity):
@@ -64,6 +67,10 @@ class DeadUnits(Rule):
 
     def _look(self, history: RunHistory, table: LayerTable, current: LayerRound) -> Iterator[Finding]:
         names = table.names[: len(current.value)]
+        told = self._told
+        if told is not None and told.segment == current.segment and _plays_well(history, current):
+            told.severity, told.confidence, self._told = "info", 0.3, None
+            yield again(told)
         for level in ("warns", "informs"):
             due, began = [], current.step
             for at, name in enumerate(names):
@@ -82,7 +89,7 @@ class DeadUnits(Rule):
                 self._said |= {(current.segment, level), (current.segment, "informs")}
                 worst = float(numpy.nanmax(current.value))
                 warns = level == "warns" and not _plays_well(history, current)
-                yield self.finding(
+                found = self.finding(
                     began, f"{worst:.0%} of the units of {shown(due)} are {self.words}, since about step {began}.",
                     severity="warning" if warns else "info", found=current.step, key=level,
                     segment=current.segment, evidence={"layers": in_order(due)[:8], "share": worst},
@@ -91,6 +98,8 @@ class DeadUnits(Rule):
                     "start with smaller biases, or use another activation function"],
                     confidence=0.75 if warns else 0.3,
                 )  # fmt: skip
+                self._told = found if warns else None
+                yield again(found)
 
 
 def _plays_well(history: RunHistory, current: LayerRound) -> bool:
@@ -100,16 +109,19 @@ def _plays_well(history: RunHistory, current: LayerRound) -> bool:
         return False
     rows = newest(reward, current.step, current.time, current.segment, _REWARDS)
     rows = rows[numpy.isfinite(rows)]
-    early, late = rows[:-_LATE], rows[-_LATE:]
-    return len(early) >= _LATE and float(numpy.median(late)) > float(numpy.median(early))
+    if len(rows) < 2 * _LATE:
+        return False
+    first, before, late = (float(numpy.median(part)) for part in (rows[:_LATE], rows[:-_LATE], rows[-_LATE:]))
+    return late > before or (late > first and late >= first + _KEPT * (before - first))
 
 
 class SaturatedUnits(DeadUnits):
     """A bounded function (sigmoid, tanh) is at its bounds, where it has no gradient.
 
     Half of the outputs of a layer or more is what SageMaker warns of, and an info finding here; nine tenths in two
-    tables in a row are a warning. Where a reward is logged, and its last 16 rows are higher than those before, it is an
-    info finding all the same: a critic of states that are worth the same needs no more.
+    tables in a row are a warning. Where a reward is logged, and its last 16 rows are higher than those before, or
+    than its first 16 and all but as high as those before, it is an info finding all the same, or becomes one later: a
+    critic of states that are worth the same needs no more.
 
     What to do: smaller weights at the start, normalisation before the function, or a function without bounds.
     """

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
 SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for each"
+_STATES = "few examples in all: fewer than a batch has, as the states of a small game"
 _ALL = ", which may be all examples"  # where no batch size is configured
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
@@ -134,7 +135,8 @@ class CopiedExamples(WatchRule):
 
     Rows are compared by fingerprints of what the model is given. Where a policy is trained, a prompt is answered
     several times, and there is no finding; nor where all examples were seen before, and there are fewer of them than a
-    batch has, as the states of a small game. Where the loss is a logistic one of differences of scores, or of their log
+    batch has, as the states of a small game; where that is seen later, for its states come one by one, the finding
+    becomes an info finding. Where the loss is a logistic one of differences of scores, or of their log
     probabilities, as its graph shows, and exactly half are copies, the chosen and the rejected of each pair are the
     same. Where exactly half are, and the loss matches rows with each other, the two views of an example are the same;
     so they are where nine tenths of the rows of a step's first two passes, or of the two inputs of a pass, are, and the
@@ -160,6 +162,9 @@ class CopiedExamples(WatchRule):
     causes = ("copied examples: a batch holds the same examples several times",)
     remedies = ("look at the sampler and at the collation: an index that comes again, an `expand` or `repeat`",)
 
+    def begin(self) -> None:
+        self._told: Finding | None = None
+
     def _matched(self, history: RunHistory, place: Place) -> bool:
         """Whether the loss matches what the model is given with each other, and no dropout tells two passes apart."""
         matched = watched(history, "loss_pairs", place) > 1 or watched(history, "loss_attracts", place) == 1
@@ -174,6 +179,9 @@ class CopiedExamples(WatchRule):
         both = matched and watched(history, "beside_copies", place) >= self.at["views"]
         few = watched(history, "distinct_rows", place) < watched(history, "example_rows", place)
         few = few and watched(history, "rows_again", place) >= self.at["known"]
+        if few and self._told is not None and self._told.severity == "warning":
+            self._told.severity, self._told.confidence, self._told.causes = "info", 0.3, [_STATES]
+            yield again(self._told)
         if self.lasts((both or (value >= self.at["share"] and not few)) and not policy, place, self.at["looks"]):
             why = [ALIKE] * bool(watched(history, "loss_ranks", place) >= 0)
             if matched and (both or half):
@@ -184,11 +192,12 @@ class CopiedExamples(WatchRule):
                     remedies=[*_VIEWS, *self.remedies], evidence={"share": value},
                 )  # fmt: skip
                 return
-            yield self.finding(
+            self._told = self.finding(
                 self._row[0][0], f"{100 * value:.0f}% of a batch's examples are copies of others in it.",
                 found=place[0], segment=place[2], confidence=_PROOF, evidence={"share": value},
                 causes=[*(why if value == 0.5 else []), *self.causes],
             )  # fmt: skip
+            yield again(self._told)
 
 
 class RepeatedExamples(WatchRule):

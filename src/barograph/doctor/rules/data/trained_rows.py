@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy
 
 from barograph.doctor.rules.data.examples import WatchRule, watched
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _PROOF = 0.95
 _ALL, _MORE = 0.9, 1.5  # of the rows: another epoch; times as many as are expected by those before
 _REPEATS, _NONE = 0.25, 3.0  # of rows that had come before: another epoch; rows, that none of a sample may stand for
+_END = 1 << 62
 _BOUND = 1.645  # deviations of a count, with these three: what it stands for at most, in 95 of 100 samples
 
 
@@ -35,7 +38,8 @@ class EvaluationExamples(WatchRule):
     with one evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a
     quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the
     training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
-    chance, nothing is said; nor of what a policy has generated.
+    chance, nothing is said; nor of what a policy has generated. Passes without gradients beside which no evaluation is
+    logged are none, where one is beside others: they look for hard examples, or fill a memory.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -70,10 +74,12 @@ class EvaluationExamples(WatchRule):
         yield from super().examine(history)
         if history.facts.get("finished") and self._segment >= 0 and self._count == 1 and self._single is not None:
             value, place = self._single
-            if self.first(place[2]):
+            if not _is_none(history, place, (_END, _END, place[2])) and self.first(place[2]):
                 yield self._say(history, value, place, place[0], True)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if _is_none(history, place, place):
+            return
         names = ("evaluated_rows", "distinct_rows", "example_rows", "evaluated_last")
         rows, distinct, batch, last = (watched(history, name, place) for name in names)
         asked = distinct >= self.at["batches"] * max(1.0, batch) and history.role("reward") is None
@@ -128,6 +134,30 @@ class EvaluationExamples(WatchRule):
             before, all_before = count, count + others.get(step, 0.0)
         every = max(distinct.values(), default=0.0) + max(others.values(), default=0.0)
         return 1 - math.exp(-had / pairs * every) if pairs else 0.0
+
+
+def _is_none(history: RunHistory, place: Place, by: Place) -> bool:
+    """Whether no evaluation was logged between the training's row before these passes and the one that they are counted
+    to, and one was beside other passes. by: up to where that is known."""
+    roles = (history.role(name) for name in ("eval_loss", "eval_accuracy", "evaluation"))
+    logged = numpy.unique(numpy.concatenate([_steps(channel, by) for channel in roles]))
+    trained = numpy.unique(_steps(history.role("loss"), by))
+
+    def is_logged(step: int) -> bool:
+        at = int(numpy.searchsorted(trained, step))
+        before = int(trained[at - 1]) if at else step - 1
+        return bool(((logged >= before) & (logged <= step)).any())
+
+    passes = _steps(history.channel("model/evaluated_apart"), by)
+    return len(logged) > 0 and not is_logged(place[0]) and any(map(is_logged, passes.tolist()))
+
+
+def _steps(channel: Channel | None, by: Place) -> Any:
+    """The steps of a launch's rows that had come by a place."""
+    if channel is None or not channel.end:
+        return numpy.empty(0, dtype=int)
+    rows = channel.rows()
+    return rows.step[(rows.segment == by[2]) & (rows.step <= by[0]) & (rows.time <= by[1])]
 
 
 def chance_of_all(history: RunHistory, place: Place) -> float:

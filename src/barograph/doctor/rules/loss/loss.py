@@ -23,6 +23,8 @@ from barograph.doctor.rules.loss.falls import LossJumpDown, LossSlide
 from barograph.doctor.rules.loss.spikes import LossSpike
 from barograph.doctor.rules.loss.stillness import FrozenLoss, ZeroLoss
 
+_ANY_STEP = 1 << 62
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -202,6 +204,7 @@ class LossLevel(SeriesRule):
 
     The moving average takes 0.98 of itself and 0.02 of each row, without the row itself, rows that are not finite, and
     rows that passed the threshold. It needs 8 rows. One row above is an info finding if the next three are below again.
+    So is one with which the run ends, where an evaluation at its step or behind it is as good as those before.
     Where the validation loss did not rise with it, or a stage begins there (a logged number of a round, task or stage
     changes, or of the length or size of the examples, or the loss gets another term), it is an info finding. Of a loss
     that was below 0 before nothing is said: its average may be near 0. Where the steps begin again at the first one, or
@@ -277,6 +280,14 @@ class LossLevel(SeriesRule):
                 if math.isnan(self._average)
                 else self._average + max(0.02, 1 / self._rows) * (value - self._average)
             )
+
+    def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
+        told = self._told
+        if told is None or told.severity == "info" or told.evidence["rows"] > 1:
+            return
+        if evaluation_holds(history, told.step - 1, _ANY_STEP, told.segment):
+            told.severity = "info"
+            yield again(told)
 
     def _later(self, history: RunHistory, row: int, time: int) -> Iterator[Finding]:
         """Whether the watch has seen by now that the loss got another term there."""

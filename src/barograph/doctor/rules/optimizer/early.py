@@ -51,8 +51,9 @@ class EarlyGrowth(Rule):
     through it. The next row has to be as high: where two optimizers step by turns, a row is the norm of what one of
     them holds. Nor is anything said where more is trained by then than at first: the norm is that of what is trained,
     and grows when layers are unfrozen, or given to the optimizer later. Where two thirds of the loss are gone by then,
-    or half of the evaluation loss, it is an info finding: the steps were of use. So is it where nine of ten evaluations
-    up to then, of sixteen or more, as of one graph at each step, are each below the one before.
+    or half of the evaluation loss, or a reward above 0 is three times its first, it is an info finding: the steps were
+    of use. So is it where nine of ten evaluations up to then, of sixteen or more, as of one graph at each step, are
+    each below the one before.
 
     What to do: a lower learning rate, a longer warm-up.
     """
@@ -125,6 +126,9 @@ class EarlyGrowth(Rule):
                     for curve, share, count in ((loss, "left", 5), (history.role("eval_loss"), "held_out", 1)):
                         if curve is not None and curve.end and curve.first > 0 and came_by(curve, time):
                             loud &= not usual(curve, step, time, segment, count) <= self.at[share] * curve.first
+                    reward = history.role("reward")
+                    if reward is not None and reward.end and reward.first > 0 and came_by(reward, time):
+                        loud &= not usual(reward, step, time, segment, 5) * self.at["left"] >= reward.first
                     loud &= not self._gets_better(history, step, time, segment)
                     self._waiting = self._say(history, step, value, time, segment, "warning" if loud else "info")
             if self._done:

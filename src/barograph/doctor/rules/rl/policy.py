@@ -105,6 +105,14 @@ class PolicyRule(SeriesRule):
         return step
 
 
+def began_with(history: RunHistory, block: RowBlock) -> float:
+    """The reward's level of the first two rows of a launch: a small task may be learnt within eight."""
+    channel = history.role("reward")
+    rows = channel.rows() if channel is not None else None
+    here = rows.value[(rows.segment == block.segment) & (rows.time <= block.time)] if rows is not None else ()
+    return float(numpy.median(here[:2])) if len(here) > 1 else math.nan
+
+
 def rewarded(history: RunHistory, block: RowBlock) -> tuple[float, float, float, float]:
     """Reward as known with a block's last row: first level, highest level, last level, spread of single rows."""
     channel = history.role("reward")

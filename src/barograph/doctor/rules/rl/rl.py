@@ -21,7 +21,7 @@ from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.wording import Case
 from barograph.doctor.rules.rl import objective, preference
-from barograph.doctor.rules.rl.policy import BLOCK, PolicyRule, RowBlock, rewarded
+from barograph.doctor.rules.rl.policy import BLOCK, PolicyRule, RowBlock, began_with, rewarded
 from barograph.doctor.rules.rl.rewards import RewardCollapse, RewardConstant
 
 
@@ -123,9 +123,10 @@ class EntropyCollapse(PolicyRule):
     Four blocks of 8 rows have less than a tenth of the entropy of the first: a warning if the reward is not better than
     at the start, or has fallen from its best; with a reward that rose the task may be solved: an info finding, once, at
     that time. Four blocks below a hundredth are a warning even so, as the policy no longer explores; but not where the
-    reward is at its best and hardly varies, by a fiftieth of its rise: the task is solved for good. The step is the
-    block in which the fall began, each block lower than the last by a seventh. The entropy of actions that are numbers
-    may be 0 and below in a policy that is well: where one of its last rows is below 0, or the deviation of the actions
+    reward is at its best and hardly varies, by a fiftieth of its rise (since its first two rows, where a small task was
+    learnt within a block): the task is solved for good. The step is the block in which the fall began, each block lower
+    than the last by a seventh. The entropy of actions that are numbers may be 0 and below in a policy that is well:
+    where one of its last rows is below 0, or the deviation of the actions
     or the coefficient of the entropy (`std`, `ent_coef`) is logged, nothing is said.
     """
 
@@ -164,7 +165,8 @@ class EntropyCollapse(PolicyRule):
         first, best, last, spread = rewarded(history, blocks[-1])
         better = last > first + 2 * spread and last >= best - max(2 * spread, 0.1 * (best - first))
         # a reward that hardly varies any more and is at its best: nothing is left to explore
-        gone = gone and not (better and spread <= self.at["steady"] * (best - first))
+        rise = best - min(first, began_with(history, blocks[-1]))
+        gone = gone and not (better and spread <= self.at["steady"] * rise)
         if gone:
             self._told = None if self._told is not None and self._told.severity == "info" else self._told
         at = len(blocks) - 4

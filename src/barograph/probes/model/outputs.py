@@ -56,7 +56,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_spread", "l
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
-           "half_silent", *texts.ENDS)  # fmt: skip
+           "half_silent", "output_scale", *texts.ENDS)  # fmt: skip
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
 
@@ -151,6 +151,8 @@ class OutputLook:
                 self._judged.look(rowed, given, fed, gradient, _rows, rows)
                 gradient = softmaxes.one_sided(gradient) if rowed else gradient
                 self._found, found = _figures(rows, _rows(gradient), _smoothed())
+                if made != "Addmm":
+                    self._found[_AT["output_scale"]] *= softmaxes.no_cosines(rows)
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
@@ -355,6 +357,7 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        result["output_scale"] = torch.where(found.follows | twice, nothing, softmaxes.scale(output, gradient, within))
         result["hidden_targets"] = torch.where(
             found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
         )

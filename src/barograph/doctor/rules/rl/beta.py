@@ -1,4 +1,4 @@
-"""Where β stands in the loss of a preference, and whether the loss is of the margins that are logged.
+"""Where β is in the loss of a preference, and whether the loss is of the margins that are logged.
 
 In:   β of the configuration, margins, the loss; what the watch saw in the loss's graph, and in the output's gradient.
 Out:  findings of `BetaMisplaced`, `LossBelowMargin`.
@@ -39,7 +39,7 @@ class BetaMisplaced(WatchRule):
     or of processes, or another weight in the configuration is the same number, nothing is said.
 
     Before anything is learnt each token's log probability has the weight β / 2 in the loss of its pair. What the
-    gradient of the output shows of it (`model/loss_weight`, of so many rows with so many targets) is β, or 2 β where
+    gradient of the output shows of it (`model/loss_weight`, and how many rows and targets there are) is β, or 2 β where
     both answers of a pair are rows of one pass. In three looks in a row within the first ten steps it is β², or 2 β²,
     within 10%: the margin is multiplied by β twice. A β above 0.25 is too near its square.
 

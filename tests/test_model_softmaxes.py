@@ -200,7 +200,7 @@ def test_what_logits_are_multiplied_by_is_the_slope_of_their_gradient(times: flo
     output, target = torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 12
     leaf = output.to(dtype).requires_grad_()
     functional.cross_entropy(leaf * times, target).backward()
-    assert float(softmaxes.scale(leaf.detach(), leaf.grad, 2e-3)) == pytest.approx(times, rel=1e-3)
+    assert float(softmaxes.scale(leaf.detach(), leaf.grad, 2e-3, True)) == pytest.approx(times, rel=1e-3)
 
 
 def test_losses_of_another_kind_have_no_scale() -> None:
@@ -216,9 +216,11 @@ def test_losses_of_another_kind_have_no_scale() -> None:
     for loss in losses:
         leaf = output.clone().requires_grad_()
         loss(leaf).backward()
-        assert math.isnan(float(softmaxes.scale(output.double(), leaf.grad.double(), 2e-3)))
+        assert math.isnan(float(softmaxes.scale(output.double(), leaf.grad.double(), 2e-3, True)))
 
 
-def test_numbers_between_minus_one_and_one_may_be_cosines() -> None:
-    assert math.isnan(float(softmaxes.no_cosines(torch.tensor([[0.5, -1.0]]))))
-    assert float(softmaxes.no_cosines(torch.tensor([[0.5, -1.5]]))) == 1
+@pytest.mark.parametrize("cosines", [False, True])
+def test_numbers_between_minus_one_and_one_may_be_cosines(cosines: bool) -> None:
+    leaf = torch.randn(40, 12, generator=torch.Generator().manual_seed(1)).tanh().double().requires_grad_()
+    functional.cross_entropy(10 * leaf, torch.arange(40) % 12).backward()
+    assert math.isnan(float(softmaxes.scale(leaf.detach(), leaf.grad, 2e-3, cosines))) == cosines

@@ -150,9 +150,7 @@ class OutputLook:
             with contextlib.suppress(Exception), torch.no_grad():
                 self._judged.look(rowed, given, fed, gradient, _rows, rows)
                 gradient = softmaxes.one_sided(gradient) if rowed else gradient
-                self._found, found = _figures(rows, _rows(gradient), _smoothed())
-                if made != "Addmm":
-                    self._found[_AT["output_scale"]] *= softmaxes.no_cosines(rows)
+                self._found, found = _figures(rows, _rows(gradient), _smoothed(), made != "Addmm")
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
@@ -330,7 +328,7 @@ def _logit_spread(output: Tensor) -> Tensor:
     return (apart - apart.mean(0)).square().mean().sqrt() / apart.square().mean().sqrt()
 
 
-def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[Tensor, Softmax | None]:
+def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool = True) -> tuple[Tensor, Softmax | None]:
     import torch
 
     exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
@@ -345,7 +343,7 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
     if count >= 8:
         result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
     if width > 1 and count >= 4:
-        found = softmaxes.find(output, gradient, within, smoothed)
+        found = softmaxes.find(output, gradient, within, smooth)
         if count >= 8:
             result["logit_spread"] = torch.where(found.follows, _logit_spread(output), nothing)
         result["target_weight"] = torch.where(found.follows, found.weight.nanmedian(), nothing)
@@ -357,7 +355,9 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
-        result["output_scale"] = torch.where(found.follows | twice, nothing, softmaxes.scale(output, gradient, within))
+        result["output_scale"] = torch.where(
+            found.follows | twice, nothing, softmaxes.scale(output, gradient, within, cosines)
+        )
         result["hidden_targets"] = torch.where(
             found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
         )

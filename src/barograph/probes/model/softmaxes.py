@@ -246,9 +246,11 @@ def exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
     return ((middle[:, 0] > 0) & same | (gradient == 0).all(1)).all() & (gradient != 0).any()
 
 
-def scale(output: Tensor, gradient: Tensor, within: float) -> Tensor:
+def scale(output: Tensor, gradient: Tensor, within: float, cosines: bool, other: Tensor | bool = False) -> Tensor:
     """What the logits are multiplied by before a softmax and its cross-entropy: beside the target the logarithm of the
-    gradient is a line over the output, and its slope is the same in all rows. NaN where it is not so."""
+    gradient is a line over the output, and its slope is the same in all rows. NaN where it is not so. cosines: whether
+    outputs may be such; where they lie between −1 and 1 then, they are multiplied on purpose. other: whether something
+    else is known of them."""
     import torch
 
     nothing = torch.full((), math.nan, dtype=output.dtype, device=output.device)
@@ -268,16 +270,10 @@ def scale(output: Tensor, gradient: Tensor, within: float) -> Tensor:
     known = (size > within * size.amax()) & (count >= _CLASSES - 2) & (square > _VARIES**2 * count)
     its = torch.where(known, slope, math.nan)
     alike = its.nan_to_num(-math.inf).amax() - its.nan_to_num(math.inf).amin() <= _ALIKE * its.nanmedian()
-    sure = (fits | ~known).all() & (known.sum() >= 2) & alike
+    sure = (fits | ~known).all() & (known.sum() >= 2) & alike & ((output.abs().amax() > 1.001) | (not cosines))
+    if other is not False:
+        sure = sure & ~other
     return torch.where(sure, its.nanmedian(), nothing)
-
-
-def no_cosines(output: Tensor) -> Tensor:
-    """1, or NaN where all outputs lie between −1 and 1, as cosines, which are multiplied on purpose."""
-    import torch
-
-    size = output.abs().amax().float()
-    return torch.where(size > 1.001, torch.ones_like(size), math.nan)
 
 
 def twice(output: Tensor, gradient: Tensor) -> Tensor:

@@ -355,9 +355,7 @@ def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool =
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
-        result["output_scale"] = torch.where(
-            found.follows | twice, nothing, softmaxes.scale(output, gradient, within, cosines)
-        )
+        result["output_scale"] = softmaxes.scale(output, gradient, within, cosine, found.follows | twice)
         result["hidden_targets"] = torch.where(
             found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rule_curves import found
 
-from barograph.doctor.rules.rl.beta import BetaMisplaced, LossBelowMargin
+from barograph.doctor.rules.rl.beta import BetaMisplaced, ChancesCompared, LossBelowMargin
 
 PIECES = pytest.mark.parametrize("pieces", [(), (3, 7, 30)])
 STEPS = np.arange(1, 61)
@@ -88,3 +88,10 @@ def test_a_loss_that_is_lower_than_that_of_the_mean_margin_is_of_other_margins(
     loss = np.logaddexp(0, -margins) * (1 - low + noise * np.tanh(NOISE))
     series = {"loss": (STEPS, loss), "rewards/margins": (STEPS, margins)} | figures(**graph)
     assert len(found([LossBelowMargin()], series, pieces, config=config)) == says
+
+
+@PIECES
+def test_sums_of_chances_are_told(pieces: tuple[int, ...]) -> None:
+    series = {"loss": (STEPS, math.log(2) + 0.01 * NOISE)}
+    assert not found([ChancesCompared()], series | figures(preference_averaged=0.0), pieces)
+    assert len(found([ChancesCompared()], series | figures(preference_of_chances=1.0), pieces)) == 1

@@ -1,7 +1,7 @@
 """Where β is in the loss of a preference, and whether the loss is of the margins that are logged.
 
 In:   β of the configuration, margins, the loss; what the watch saw in the loss's graph, and in the output's gradient.
-Out:  findings of `BetaMisplaced`, `LossBelowMargin`.
+Out:  findings of `BetaMisplaced`, `LossBelowMargin`, `ChancesCompared`.
 """
 
 from __future__ import annotations
@@ -177,4 +177,31 @@ class LossBelowMargin(Rule):
             )  # fmt: skip
 
 
-RULES = (BetaMisplaced, LossBelowMargin)
+class ChancesCompared(WatchRule):
+    """A preference compares sums of chances, and not of their logarithms.
+
+    In the graph of a logistic loss of differences, from which those of a reference are subtracted, what is added up
+    over an answer's tokens is what a softmax gave, or the exponential of its logarithm. The chance of an answer is the
+    product of its tokens' chances: their sum says nothing of it, and a token that is nearly sure hardly counts.
+
+    What to do: `logits.log_softmax(-1).gather(...)`, added up, without `exp()`.
+    """
+
+    name, family, kind, severity = "chances_compared", "rl", "rl", "warning"
+    proves = "training"
+    series = "model/preference_of_chances"
+    needs = ("=model/preference_of_chances",)
+    least = 1
+    about = "A preference compares sums of chances, and not of their logarithms."
+    causes = ("logarithm missing: chances of an answer's tokens are added up, and not their logarithms",)
+    remedies = ("add up `logits.log_softmax(-1).gather(...)`, without `exp()`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value == 1, place, 1):
+            yield self.finding(
+                0, "The loss is of sums of chances over an answer's tokens, and not of the sums of their logarithms.",
+                found=place[0], segment=place[2], confidence=_PROOF, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (BetaMisplaced, LossBelowMargin, ChancesCompared)

@@ -79,6 +79,20 @@ def test_frequencies_are_known_whatever_classes_hardly_come(mean: bool) -> None:
         assert (last == 1.0) is told
 
 
+@pytest.mark.parametrize("mean", [True, False])
+def test_weights_that_are_one_over_the_squares_of_the_frequencies_are_known(mean: bool) -> None:
+    assert said(SHARES**-2, mean=mean, name="class_weights_squared")[-1] == 1.0
+    for weights in (
+        1 / SHARES,
+        SHARES**-0.5,
+        SHARES,
+        SHARES**-4,
+        SHARES[::-1] ** 2,
+        np.array([1.0, 2.0, 1.0, 2.0, 9.0]),
+    ):
+        assert 1.0 not in said(weights, mean=mean, name="class_weights_squared")[8:]
+
+
 def test_three_classes_fit_too_easily() -> None:
     shares = np.array([0.7, 0.2, 0.1])
     assert not said(1 / np.roll(shares, 1), shares)

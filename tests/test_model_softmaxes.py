@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -191,3 +192,35 @@ def test_the_side_that_is_made_less_likely_is_turned_round_where_the_other_goes_
     assert torch.equal(turned.argmin(-1), target)
     rows = leaf.detach().flatten(0, 1).double()
     assert bool(softmaxes.find(rows, turned.flatten(0, 1).double(), 2e-3).follows)
+
+
+@pytest.mark.parametrize("times", [10.0, 2.0, 0.125])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_logits_are_multiplied_by_is_the_slope_of_their_gradient(times: float, dtype: Any) -> None:
+    output, target = torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 12
+    leaf = output.to(dtype).requires_grad_()
+    functional.cross_entropy(leaf * times, target).backward()
+    assert float(softmaxes.scale(leaf.detach(), leaf.grad, 2e-3, True)) == pytest.approx(times, rel=1e-3)
+
+
+def test_losses_of_another_kind_have_no_scale() -> None:
+    output, target = torch.randn(40, 12, generator=torch.Generator().manual_seed(1)), torch.arange(40) % 12
+    wanted = torch.eye(12)[target]
+    losses: list[Callable[[Any], Any]] = [
+        lambda one: functional.cross_entropy(2 * one, target, label_smoothing=0.1),
+        lambda one: functional.cross_entropy(one * torch.linspace(1, 3, 40)[:, None], target),
+        lambda one: functional.binary_cross_entropy_with_logits(3 * one, wanted),
+        lambda one: functional.mse_loss(one, wanted),
+        lambda one: functional.cross_entropy(30 * one.tanh(), target),
+    ]
+    for loss in losses:
+        leaf = output.clone().requires_grad_()
+        loss(leaf).backward()
+        assert math.isnan(float(softmaxes.scale(output.double(), leaf.grad.double(), 2e-3, True)))
+
+
+@pytest.mark.parametrize("cosines", [False, True])
+def test_numbers_between_minus_one_and_one_may_be_cosines(cosines: bool) -> None:
+    leaf = torch.randn(40, 12, generator=torch.Generator().manual_seed(1)).tanh().double().requires_grad_()
+    functional.cross_entropy(10 * leaf, torch.arange(40) % 12).backward()
+    assert math.isnan(float(softmaxes.scale(leaf.detach(), leaf.grad, 2e-3, cosines))) == cosines

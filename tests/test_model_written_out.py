@@ -129,6 +129,10 @@ def test_a_division_of_answers_is_known_from_their_mean() -> None:
     divided = loss(lambda: log_probabilities().sum(1) / 1)
     assert of(divided, *names) == {"preference_averaged": 1, "preference_divided": 1}
     assert of(loss(lambda: log_probabilities().sum(1)), *names) == {"preference_averaged": 0}
+    chances = "preference_of_chances"
+    assert of(loss(lambda: log_probabilities().exp().sum(1)), chances) == {chances: 1}
+    assert of(loss(lambda: (log_probabilities().exp() * 2.0).mean(1)), chances) == {chances: 1}
+    assert of(loss(lambda: log_probabilities().sum(1)), chances) == {}
 
 
 def test_answers_one_of_which_is_averaged_are_seen() -> None:

@@ -83,12 +83,33 @@ def test_steps_with_gradients_that_were_used_already_are_told(steps: int, says: 
         (4.0, 4.0, {"grad_accum": 4}, False),
         (2.0, 1.0, {}, False),  # two sides of a pair
         (8.0, 4.0, {"grad_accum": 4}, False),
+        (8.0, 3.0, {"grad_accum": 4}, False),
+        (4.0, 0.0, {"grad_accum": 1}, False),
     ],
 )
 def test_a_micro_batch_without_a_backward_pass_trains_nothing(
     passes: float, backwards: float, config: dict[str, Any], says: bool, pieces: tuple[int, ...]
 ) -> None:
     series = {"model/passes": (STEPS, np.full(120, passes)), "model/backwards": (STEPS, np.full(120, backwards))}
+    assert len(found([MicroBatchDropped()], series, pieces, config=config)) == says
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("passes", "weight", "config", "says"),
+    [
+        (4.0, 0.3, {"grad_accum": 2}, True),  # two sides of each pair
+        (5.0, 0.3, {"grad_accum": 2}, False),
+        (2.0, 0.5, {}, True),
+        (2.0, 1.0, {}, False),  # a pass for something else
+    ],
+)
+def test_an_output_that_no_backward_pass_comes_to_is_that_of_a_micro_batch(
+    passes: float, weight: float, config: dict[str, Any], says: bool, pieces: tuple[int, ...]
+) -> None:
+    series = {"model/passes": (STEPS, np.full(120, passes)), "model/backwards": (STEPS, np.ones(120)),
+              "model/loss_weight": (STEPS, np.full(120, weight)),
+              "model/graphs_unused": (STEPS[:1], np.ones(1))}  # fmt: skip
     assert len(found([MicroBatchDropped()], series, pieces, config=config)) == says
 
 

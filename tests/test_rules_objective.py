@@ -312,6 +312,20 @@ def test_classes_that_are_made_up_for_twice_are_told(doubled: float, targets: fl
     assert ("classes_twice" in found) == says
 
 
+@pytest.mark.parametrize(
+    ("squared", "targets", "looks", "says"),
+    [(1.0, 240.0, 5, True), (1.0, 600.0, 4, False), (1.0, 180.0, 9, False), (0.0, 600.0, 9, False)],
+)
+def test_weights_that_are_squared_make_up_for_twice(squared: float, targets: float, looks: int, says: bool) -> None:
+    at = np.arange(100, 100 + looks)
+    found = warned({
+        "loss": every(FALLS),
+        "model/class_weights_squared": (at, np.full(looks, squared)),
+        "model/class_targets": (at, np.full(looks, targets)),
+    })  # fmt: skip
+    assert ("classes_twice" in found) == says
+
+
 @pytest.mark.parametrize(("targets", "looks", "says"), [(520.0, 1, True), (480.0, 1, False), (480.0, 5, True)])
 def test_many_targets_tell_in_one_look_what_is_made_up_for_twice(targets: float, looks: int, says: bool) -> None:
     at = np.arange(100, 100 + looks)

@@ -454,6 +454,16 @@ def test_one_cleared_pass_of_two_counts_where_two_are_accumulated(
     assert bool(findings([ClearedPasses()], columns, facts={"config": config})) == found
 
 
+@pytest.mark.parametrize("cuts", [(), (2, 4), (3,)])
+@pytest.mark.parametrize(("times", "found"), [(1.0, True), (2.0, False)])
+def test_what_both_passes_were_called_with_says_that_the_cleared_one_was_meant_to_count(
+    times: float, found: bool, cuts: tuple[int, ...]
+) -> None:
+    loss = numpy.linspace(3, 2, 8)
+    columns = {"model/cleared_passes": numpy.ones(8), "loss": loss, "model/cleared_given": times * loss}
+    assert bool(findings([ClearedPasses()], columns, cuts=cuts)) == found
+
+
 @pytest.mark.parametrize(
     ("trained", "of", "severity"), [(1.0, 31.0, "info"), (1.0, 40.0, "critical"), (0.0, 31.0, "critical")]
 )

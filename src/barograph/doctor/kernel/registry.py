@@ -35,7 +35,7 @@ MODULES = (
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
-    "evaluation.compared", "rl.crossed", "rl.in_turn", "data.agreed", "data.padded", "rl.begins", "rl.added",
+    "evaluation.compared", "rl.crossed", "rl.in_turn", "rl.beta", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",

@@ -250,6 +250,8 @@ class Sentinel:
         if given and len(given) == (self._passes or added):  # all that was differentiated is in the gradients
             current.put("given", ("loss_given",), _sum(given))
             current.figures["losses_given"] = float(len(given))
+        elif given and cleared and len(given) == self._passes + cleared:
+            current.put("given", ("cleared_given",), _sum(given))
         current.backwards, self._passes, self._outputs, self._kept = self._passes, 0, [0, 0], False
         if (current.backwards or added) and "passes" in current.figures:
             current.figures["backwards"] = float(current.backwards or added)

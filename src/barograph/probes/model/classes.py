@@ -155,6 +155,8 @@ class ClassCounts:
                 found["class_weights_elsewhere"] = elsewhere
             if (inverted := _by_frequency(self._targets, steady)) is not None:
                 found["class_weights_inverted"] = float(inverted)
+            if (squared := _squared(self._targets, steady)) is not None:
+                found["class_weights_squared"] = float(squared)
             if (doubled := _doubled(self._targets, steady, self._asked)) is not None:
                 found["class_weights_doubled"] = float(doubled)
         slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
@@ -206,6 +208,16 @@ def _by_frequency(counts: Any, weights: Any) -> bool | None:
     if not _say_enough(counts, weights):
         return None
     return any(_off(weights, counts, -power) <= _FITS for power in _POWERS)
+
+
+def _squared(counts: Any, weights: Any) -> bool | None:
+    """Whether the weights are one over the squares of the frequencies, to what chance leaves open, and far from one
+    over these themselves; None where there are too few to say. Classes of which few targets have come are left out."""
+    some = (counts >= _SOME) & numpy.isfinite(weights)
+    counts, weights = counts[some], weights[some]
+    if not _say_enough(counts, weights):
+        return None
+    return _off(weights, counts, 2.0) <= _FITS and _off(weights, counts, 1.0) >= _FAR
 
 
 def _doubled(counts: Any, weights: Any, asked: Any) -> bool | None:

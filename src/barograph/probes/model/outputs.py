@@ -56,7 +56,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_spread", "l
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
-           "half_silent", *texts.ENDS)  # fmt: skip
+           "half_silent", "output_scale", *texts.ENDS)  # fmt: skip
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
 
@@ -150,7 +150,7 @@ class OutputLook:
             with contextlib.suppress(Exception), torch.no_grad():
                 self._judged.look(rowed, given, fed, gradient, _rows, rows)
                 gradient = softmaxes.one_sided(gradient) if rowed else gradient
-                self._found, found = _figures(rows, _rows(gradient), _smoothed())
+                self._found, found = _figures(rows, _rows(gradient), _smoothed(), made != "Addmm")
                 self._classes = self._logistic = self._texts = self._pairs = self._rebuilt = None
                 if gradient.is_cuda or gradient.numel() <= _COUNTED:
                     self._of_rows(rows, gradient, found, rowed, pieces[0] == 1)
@@ -328,7 +328,7 @@ def _logit_spread(output: Tensor) -> Tensor:
     return (apart - apart.mean(0)).square().mean().sqrt() / apart.square().mean().sqrt()
 
 
-def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[Tensor, Softmax | None]:
+def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool = True) -> tuple[Tensor, Softmax | None]:
     import torch
 
     exact = output.dtype in (torch.float32, torch.float64) and gradient.dtype in (torch.float32, torch.float64)
@@ -343,7 +343,7 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
     if count >= 8:
         result["output_spread"] = (output - output.mean(0)).square().mean().sqrt() / rms
     if width > 1 and count >= 4:
-        found = softmaxes.find(output, gradient, within, smoothed)
+        found = softmaxes.find(output, gradient, within, smooth)
         if count >= 8:
             result["logit_spread"] = torch.where(found.follows, _logit_spread(output), nothing)
         result["target_weight"] = torch.where(found.follows, found.weight.nanmedian(), nothing)
@@ -355,6 +355,7 @@ def _figures(output: Tensor, gradient: Tensor, smoothed: float = 0.0) -> tuple[T
         if exact:
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
+        result["output_scale"] = softmaxes.scale(output, gradient, within, cosine, found.follows | twice)
         result["hidden_targets"] = torch.where(
             found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
         )

@@ -25,6 +25,8 @@ _LEFT = 0.3  # of its weight, that the target has at least beyond its share of t
 _FAR, _SAME = 5000.0, 0.01  # below the likeliest: masks are -1e4, -1e9 or the least number of a type
 _TURNED = 1 << 22  # elements of a gradient of which a copy is made
 _ASKED = 1 << 17  # of which the signs are counted
+_SCALED = 128  # rows
+_SEEN = 1e-9  # of the largest gradient: smaller ones are rounded
 _OFF = 1.05  # times the least gradient that a class beside the target can have: rounding
 
 
@@ -242,6 +244,36 @@ def exponential(output: Tensor, gradient: Tensor, within: float) -> Tensor:
     middle = ratio.median(1, keepdim=True).values
     same = ((ratio - middle).abs() <= within * middle.abs()).sum(1) >= output.shape[1] - max(3, output.shape[1] // 4)
     return ((middle[:, 0] > 0) & same | (gradient == 0).all(1)).all() & (gradient != 0).any()
+
+
+def scale(output: Tensor, gradient: Tensor, within: float, cosines: bool, other: Tensor | bool = False) -> Tensor:
+    """What the logits are multiplied by before a softmax and its cross-entropy: beside the target the logarithm of the
+    gradient is a line over the output, and its slope is the same in all rows. NaN where it is not so. cosines: whether
+    outputs may be such; where they lie between −1 and 1 then, they are multiplied on purpose. other: whether something
+    else is known of them."""
+    import torch
+
+    nothing = torch.full((), math.nan, dtype=output.dtype, device=output.device)
+    if output.shape[1] < _CLASSES:
+        return nothing
+    output, gradient = output[:_SCALED], gradient[:_SCALED]
+    size, highest = gradient.abs().sum(1), gradient.amax(1, keepdim=True)
+    seen = (gradient > _SEEN * highest) & (highest > 0)
+    seen.scatter_(1, gradient.argmin(1, keepdim=True), False)
+    count = seen.sum(1)
+    logs = torch.where(seen, gradient.clamp_min(torch.finfo(gradient.dtype).tiny).log(), 0.0)
+    here = (output - ((output * seen).sum(1) / count)[:, None]) * seen
+    there = (logs - (logs.sum(1) / count)[:, None]) * seen
+    square, both, varies = here.square().sum(1), (here * there).sum(1), there.square().sum(1)
+    slope = both / square
+    fits = (varies - slope * both <= within**2 * varies) & (slope > 0) & (gradient.sum(1).abs() <= within * size)
+    known = (size > within * size.amax()) & (count >= _CLASSES - 2) & (square > _VARIES**2 * count)
+    its = torch.where(known, slope, math.nan)
+    alike = its.nan_to_num(-math.inf).amax() - its.nan_to_num(math.inf).amin() <= _ALIKE * its.nanmedian()
+    sure = (fits | ~known).all() & (known.sum() >= 2) & alike & ((output.abs().amax() > 1.001) | (not cosines))
+    if other is not False:
+        sure = sure & ~other
+    return torch.where(sure, its.nanmedian(), nothing)
 
 
 def twice(output: Tensor, gradient: Tensor) -> Tensor:

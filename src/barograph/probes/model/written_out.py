@@ -157,12 +157,15 @@ def _divergence(root: Any) -> dict[str, float]:
 def _preference(root: Any) -> dict[str, float]:
     """Of the logistic loss of a difference of log probabilities, from which those of a reference are subtracted: where
     there is none, as in SimPO, averages are meant. `preference_averaged`: the share of the answers that are averaged;
+    `preference_of_chances`: 1 where what is added up over an answer's tokens are chances, and not their logarithms;
     `preference_divided`: whether they are so by a division alone, and by what is gone with the backward pass."""
     start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
     means, sums, others, _ = _of_answers(start) if start is not None else (0, 0, 0, False)
     if not (others or means + sums > 2):
         return _unbounded(root) if start is None else {}
     found = {"preference_averaged": means / (means + sums)}
+    if start is not None and any(map(_adds_chances, (node for node, _ in nodes([start], _NEAR)))):
+        found["preference_of_chances"] = 1.0
     mean = any(kind(node) == "Mean" and len(shape(node)) == 1 for node, _ in nodes([start], _NEAR))
     return found | ({} if mean or not means else {"preference_divided": 1.0})
 
@@ -234,6 +237,21 @@ def _of_answers(start: Any) -> tuple[int, int, int, bool]:
             return 0, 0, 0, False
     of_chances = bool(averaged) and all(map(_is_log_probability, averaged))
     return (means, sums, others, apart) if of_chances else (0, 0, 0, False)
+
+
+def _adds_chances(node: Any) -> bool:
+    """Whether a node adds up, or averages, over the tokens of answers what a softmax gave, without a logarithm."""
+    under = behind(node)
+    if kind(node) not in ("Sum", "Mean") or len(shape(node)) != 1 or len(under) != 1 or len(shape(under[0])) != 2:
+        return False
+    for _ in range(8):
+        name = kind(under[0])
+        if name in ("Exp", "Softmax"):
+            return True
+        under = behind(under[0])
+        if len(under) != 1 or name in ("Log", "LogSoftmax"):
+            return False
+    return False
 
 
 def _is_log_probability(node: Any) -> bool:

@@ -7,6 +7,7 @@ Out:  findings of `UnreachedParameters`, `OutsideParameters`, `UntiedWeights`, `
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
@@ -356,6 +357,10 @@ class ConstantOutput(Rule):
     so at every look from the start, the initialisation is the first cause; where the norm of all parameters has doubled
     since, the learning rate; where less than a third of it is left, weight decay.
 
+    So it is where outputs are embeddings of eight numbers or more whose length is 1 in each look, and vary by less than
+    a quarter of that in eight looks in a row over fifty steps, and by less than two fifths of what they did at first:
+    nothing keeps those of different inputs apart, as in a loss without negatives.
+
     What to do: of a contrastive loss, negatives or a stopped gradient; else see the layers before: dead units, a rate
     that was too high, an initialisation far from zero.
     """
@@ -373,6 +378,11 @@ class ConstantOutput(Rule):
         "first": (20.0, "steps that don't count; ours"),
         "inputs": (10.0, "mean or deviation of inputs that nobody normalised; ours"),
         "alike": (0.01, "deviation of inputs, and of their mean's size if that is above 1; ours"),
+        "near": (0.25, "of embeddings of length 1; ours"),
+        "fallen": (0.4, "of what these varied by at first; ours"),
+        "length": (1e-3, "that this may be off; ours"),
+        "width": (8.0, "numbers of an embedding; ours"),
+        "longer": (8.0, "looks in a row at these; ours"),
     }
     causes = ("outputs collapsed: every input gives the same output",)
     remedies = (
@@ -384,10 +394,13 @@ class ConstantOutput(Rule):
         self._cursor = RowCursor()
         self._row: list[tuple[int, int]] = []
         self._varied = False
+        self._near: list[tuple[int, int]] = []  # looks in a row at embeddings that are nearly one
+        self._first = math.nan  # what they varied by in the first look
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         width, logits = history.channel("model/output_width"), history.channel("model/logit_spread")
         for (step, time, segment), value in self._cursor.each(history.channel("model/output_spread")):
+            yield from self._of_length(history, value, (step, time, segment))
             apart = known(logits, step, time, segment)
             value, least = (apart, self.at["logits"]) if apart == apart else (value, self.at["spread"])
             same = known(width, step, time, segment) > 1 and value < least
@@ -407,6 +420,26 @@ class ConstantOutput(Rule):
                     evidence={"spread": rounded(value)} | ({"standing": True} if alike else {}),
                     causes=alike or self._causes(history, step, time, segment), kind="data" if alike else self.kind,
                 )  # fmt: skip
+
+    def _of_length(self, history: RunHistory, spread: float, place: tuple[int, int, int]) -> Iterator[Finding]:
+        """Embeddings of length 1 that have come near each other. spread: what they vary by."""
+        width, size = (known(history.channel(f"model/output_{name}"), *place) for name in ("width", "size"))
+        unit = width >= self.at["width"] and abs(size * math.sqrt(width) - 1) < self.at["length"]
+        self._first = spread if math.isnan(self._first) else self._first
+        near = unit and spread < min(self.at["near"], self.at["fallen"] * self._first)
+        if not near or (self._near and self._near[0][1] != place[2]):
+            self._near = []
+        if not near:
+            return
+        self._near.append((place[0], place[2]))
+        began = self._near[0][0]
+        if len(self._near) >= self.at["longer"] and place[0] - began >= self.at["steps"] and self.first(place[2]):
+            yield self.finding(
+                began, f"The embeddings have a length of 1, and those of a batch vary by {spread:.2g} of it, at first "
+                f"by {self._first:.2g}: different inputs get nearly the same.", found=place[0], segment=place[2],
+                confidence=0.9, evidence={"spread": rounded(spread)},
+                causes=["outputs collapsed: nothing keeps the embeddings of different inputs apart"],
+            )  # fmt: skip
 
     def _alike(self, history: RunHistory, step: int, time: int, segment: int) -> list[str]:
         """The cause, where the inputs themselves hardly differ."""

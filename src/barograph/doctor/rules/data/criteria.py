@@ -15,7 +15,7 @@ import numpy
 
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.objectives import GraphRule
 
 if TYPE_CHECKING:
@@ -414,7 +414,7 @@ class PairsAcross(GraphRule):
 
 
 class ClassesTwice(WatchRule):
-    """Rare classes are made up for twice: by how examples are drawn, and by weights in the loss.
+    """Rare classes are made up for twice: by how examples are drawn, and by weights in the loss; or by these alone.
 
     The targets of the training are of all classes alike, none twice as often as another one; an evaluation's are not.
     And the weights that classes have in the loss, four or more of them, are one over their frequencies in the
@@ -422,15 +422,19 @@ class ClassesTwice(WatchRule):
     a row, and 200 targets of the training have been looked at; with 500, one look is enough, as each is of all targets
     so far. A class that is rare where it counts then counts more than a frequent one by as much as it is rarer.
 
+    So it is where the weights of four classes or more are one over the squares of the frequencies that the training
+    itself has, to what chance leaves open, and far from one over these (`model/class_weights_squared`), in five looks
+    in a row with 200 targets.
+
     What to do: draw examples by class, or weigh the loss; not both.
     """
 
     name, family, kind, severity = "classes_twice", "data", "config", "warning"
     proves = "training"
     series = "model/class_weights_doubled"
-    needs = ("=model/class_weights_doubled", "=model/class_targets")
+    needs = ("=model/class_weights_doubled|=model/class_weights_squared", "=model/class_targets")
     least = 5
-    about = "Rare classes are drawn more often, and have larger weights as well."
+    about = "Rare classes are made up for twice."
     thresholds: ClassVar = {
         "looks": (5.0, "in a row; ours"),
         "targets": (200.0, "that were looked at; ours"),
@@ -438,6 +442,25 @@ class ClassesTwice(WatchRule):
     }
     causes = ("rare classes made up for twice: a sampler draws all classes alike, and the loss weighs rare ones more",)
     remedies = ("leave out the weights of the loss, or draw examples as they come (`shuffle=True`, no sampler)",)
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/class_weights_squared"), self._squared)]
+
+    def reset(self) -> None:
+        super().reset()
+        self._squares: list[tuple[int, int]] = []  # looks in a row at squares: step, launch
+
+    def _squared(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        here = value == 1 and watched(history, "class_targets", place) >= self.at["targets"]
+        kept = self._squares if self._squares and self._squares[-1][1] == place[2] else []
+        self._squares = [*kept, (place[0], place[2])] if here else []
+        if len(self._squares) >= self.at["looks"] and self.first(place[2], "squared"):
+            yield self.finding(
+                0, "The loss weighs classes by one over the square of how frequent they are: the rarest counts most.",
+                found=place[0], segment=place[2], confidence=0.9, key="squared", evidence={"standing": True},
+                causes=["class weights squared: they make up twice for how rare a class is"],
+                remedies=["divide by the counts once: `weight = total / (classes * counts)`"],
+            )  # fmt: skip
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         targets = watched(history, "class_targets", place)

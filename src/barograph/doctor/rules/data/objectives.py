@@ -462,7 +462,9 @@ class ClassWeights(WatchRule):
         elsewhere = watched(history, "class_weights_elsewhere", place)
         elsewhere = elsewhere if value >= self.at["fewer"] else 0.0
         counts = value >= self.at["fewer"] and watched(history, "class_weights_inverted", place) == 1
-        if self.lasts(((enough or counts) and power >= self.at["power"]) or elsewhere > 0, place, self.at["looks"]):
+        rows = not watched(history, "loss_ranks", place) >= 0  # of answers that are compared, tokens weigh by these
+        holds = ((enough or counts) and power >= self.at["power"]) or elsewhere > 0
+        if self.lasts(rows and holds, place, self.at["looks"]):
             if elsewhere > 0:
                 shifted = ["labels shifted: by one class, or the weights are"] if elsewhere > 1 else []
                 yield self.finding(

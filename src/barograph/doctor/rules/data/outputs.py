@@ -1,14 +1,16 @@
 """What happens to outputs before the loss: dropout on logits, classes that are ignored, parts that are left out.
 
 In:   figures of the watch, from outputs, their gradients and the graph of the loss.
-Out:  findings of `DroppedOutputs`, `IgnoredClass`, `OutputUnused`, `HiddenTargets`.
+Out:  findings of `DroppedOutputs`, `ScaledOutputs`, `IgnoredClass`, `OutputUnused`, `HiddenTargets`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import options_on
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -46,6 +48,56 @@ class DroppedOutputs(WatchRule):
                 "dropout.", found=place[0], segment=place[2], confidence=_PROOF,
                 evidence={"share": rounded(value), "standing": True},
             )  # fmt: skip
+
+
+class ScaledOutputs(WatchRule):
+    """Logits are multiplied by a number, or divided by one, before the softmax of the training's loss.
+
+    The gradient of a cross-entropy is proportional to the exponential of what the softmax is given: over the model's
+    output its logarithm is a line whose slope is the number by which the logits are multiplied there
+    (`model/output_scale`). It is not 1, and the same in three looks in a row, to half a hundredth. Divided by more than
+    1, the model is hardly ever sure, and steps are small; multiplied, it is sure from the beginning. An evaluation that
+    takes the logits as they are has other losses. Where the configuration speaks of a temperature, a scale, a cap,
+    a margin, or a teacher, it is meant, and nothing is said; nor of outputs between −1 and 1 that no layer with a bias
+    gave, which may be cosines.
+
+    What to do: `cross_entropy(logits, targets)`; a temperature belongs where answers are drawn.
+    """
+
+    name, family, kind, severity = "scaled_outputs", "model", "logits", "warning"
+    proves = "training"
+    series = "model/output_scale"
+    needs = ("=model/output_scale",)
+    least = 3
+    about = "Logits are multiplied, or divided, by a number before the loss."
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (0.005, "of the number; ours"),
+        "other": (1.25, "times 1, or a part as small; ours"),
+    }
+    causes = ("temperature in the loss: logits are scaled before the softmax, as where answers are drawn",)
+    remedies = ("give the logits to the loss as they are: `cross_entropy(logits, targets)`",)
+
+    def begin(self) -> None:
+        self._value = 0.0  # of the first look of the row
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if abs(value - self._value) > self.at["same"] * value:
+            self._value, self._row = value, []
+        other = max(value, 1 / value) >= self.at["other"] if value > 0 else False
+        meant = any(_SCALES.search(f"{name}={option}".lower()) for name, option in options_on(history))
+        if self.lasts(other and not meant, place, self.at["looks"]):
+            how = f"multiplied by {value:.3g}" if value > 1 else f"divided by {1 / value:.3g}"
+            yield self.finding(
+                self._row[0][0], f"Logits are {how} before the softmax of the loss.", found=place[0],
+                segment=place[2], confidence=0.9, evidence={"times": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+_SCALES = re.compile(
+    r"temp(?:erature)?(?![a-z])|\btau\b|_tau\b|scale|logit|soft_?cap|\bcap\b|margin|arc_?face|cos_?face|mup|multiplier|"
+    r"width_mult|distil|teacher|student|\bkd\b|_kd|kd_"
+)  # what says that logits are multiplied on purpose
 
 
 class IgnoredClass(WatchRule):
@@ -139,4 +191,4 @@ class HiddenTargets(WatchRule):
             )  # fmt: skip
 
 
-RULES = (DroppedOutputs, IgnoredClass, OutputUnused, HiddenTargets)
+RULES = (DroppedOutputs, ScaledOutputs, IgnoredClass, OutputUnused, HiddenTargets)

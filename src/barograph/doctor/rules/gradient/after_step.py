@@ -97,7 +97,10 @@ class MicroBatchDropped(WatchRule):
 
     The configuration says that k micro-batches are accumulated. In six looks in a row the watched model made k passes
     with gradients in the step (`model/passes`), and k − 1 backward passes added up (`model/backwards`): one micro-batch
-    is computed and trains nothing. The others are divided by one too many.
+    is computed and trains nothing. The others are divided by one too many. Of models that make several passes for each
+    micro-batch, as of the two sides of a pair, it is said where there is an output that no backward pass comes to
+    (`model/graphs_unused`). So it is where the configuration has no number of micro-batches, and the loss is divided by
+    k, as its gradient shows (`model/loss_weight`).
 
     What to do: `backward()` in each round of the loop, and the step behind the last.
     """
@@ -105,16 +108,20 @@ class MicroBatchDropped(WatchRule):
     name, family, kind, severity = "micro_batch_dropped", "gradient", "config", "warning"
     proves = "training"
     series = "model/backwards"
-    needs = ("=model/backwards", "=model/passes", "config")
+    needs = ("=model/backwards", "=model/passes", "config|=model/graphs_unused")
     least = 6
     about = "One of a step's micro-batches has no backward pass."
-    thresholds: ClassVar = {"looks": (6.0, "in a row; ours")}
+    thresholds: ClassVar = {"looks": (6.0, "in a row; ours"), "same": (0.002, "around 1 / k, a loss's weight; ours")}
     causes = ("gradient accumulation: one micro-batch of each step has no backward pass",)
     remedies = ("call `backward()` for each micro-batch, and step behind the last one",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        parts, passes = numeric_setting(history, *ACCUMULATION), watched(history, "passes", place)
-        if self.lasts(parts >= 2 and passes == parts == value + 1, place, self.at["looks"]):
+        said, passes = numeric_setting(history, *ACCUMULATION), watched(history, "passes", place)
+        weight, unused = (watched(history, name, place) for name in ("loss_weight", "graphs_unused"))
+        divided = unused == 1 and abs(weight * (value + 1) - 1) < self.at["same"]
+        parts = said if said == said or not divided else value + 1
+        each = passes % parts == 0 and (passes == parts or unused == 1)
+        if self.lasts(value >= 1 and parts == value + 1 and each, place, self.at["looks"]):
             yield self.finding(
                 self._row[0][0], f"Each step is to add up {parts:.0f} micro-batches, and makes {passes:.0f} passes and "
                 f"{value:.0f} backward: one micro-batch trains nothing.", found=place[0], segment=place[2],

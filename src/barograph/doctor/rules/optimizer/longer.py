@@ -209,7 +209,7 @@ class ScheduleOver(Rule):
     """The run is over as planned, and its learning rate was at its least from a third of it on, or earlier.
 
     Behind its peak the rate falls smoothly, in four rows or more none of which takes more than half of the fall, to
-    a third of the peak or less, and stays there: the fall was over by 30% of the planned steps, and 60 steps or
+    a third of the peak or less, and stays there: the fall was over by a third of the planned steps, and 60 steps or
     more came behind it; by half of them, where the rate is 0 then. A logged rate of 0 is left to
     `learning_rate_zero`. Where the configuration has that length, as a number of steps or a share of them, for a
     fall, a decay or a schedule, or speaks of stages, cycles or restarts, nothing is said.
@@ -225,7 +225,7 @@ class ScheduleOver(Rule):
     thresholds: ClassVar = {
         "planned": (0.95, "of the planned steps; ours"),
         "low": (0.35, "of the peak, at most, at the end; ours"),
-        "over": (0.3, "of the planned steps; ours"),
+        "over": (1 / 3, "of the planned steps; ours"),
         "none": (0.5, "of them, where the rate is next to 0 then; ours"),
         "next": (0.05, "of the peak, at most, which is next to 0; ours"),
         "rows": (4.0, "in which it falls; ours"),

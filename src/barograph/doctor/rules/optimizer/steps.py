@@ -20,6 +20,7 @@ from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.kernel.tables import TableReader, table_of
+from barograph.doctor.rules.loss.given import side_by_side
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -183,7 +184,9 @@ class ClearedPasses(Rule):
 
     Two passes or more are cleared in each of three looks, with one optimizer: `zero_grad()` stands within the loop over
     micro-batches. One is a usual thing, as optimizers that look ahead clear their first pass: it counts where the
-    configuration says that gradients of two micro-batches are accumulated, or the loss is divided by 2. Where the
+    configuration says that gradients of two micro-batches are accumulated, or the loss is divided by 2, or what both
+    passes were called with adds up to the loss that is logged (`model/cleared_given`), in three steps in a row to 0.2%:
+    then the cleared one was meant to count. Where the
     step's gradients are other tensors than the last pass has written, they were added up by hand, and there is no
     finding.
 
@@ -194,7 +197,11 @@ class ClearedPasses(Rule):
     needs = ("=model/cleared_passes",)
     least = 3
     about = "Gradients are cleared between micro-batches."
-    thresholds: ClassVar = {"half": (0.001, "around 0.5, the weight of the loss; ours")}
+    thresholds: ClassVar = {
+        "half": (0.001, "around 0.5, the weight of the loss; ours"),
+        "same": (0.002, "of the logged loss, what both passes were called with; ours"),
+        "steps": (3.0, "in a row, that both are known of; ours"),
+    }
     causes = ("zero_grad within the accumulation: only the last micro-batch counts",)
     remedies = ("call `optimizer.zero_grad()` once a step, before the first micro-batch",)
 
@@ -216,7 +223,14 @@ class ClearedPasses(Rule):
     def _halved(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         """Whether two micro-batches are meant to be accumulated."""
         weight = known(history.channel("model/loss_weight"), step, time, segment)
-        return numeric_setting(history, *ACCUMULATION) == 2 or abs(weight - 0.5) <= self.at["half"]
+        if numeric_setting(history, *ACCUMULATION) == 2 or abs(weight - 0.5) <= self.at["half"]:
+            return True
+        given, loss = history.channel("model/cleared_given"), history.role("loss")
+        if given is None or loss is None or not came_by(given, time) or not came_by(loss, time):
+            return False
+        both, logged = side_by_side(given, loss, (step, time, segment))
+        count = int(self.at["steps"])
+        return len(both) >= count and bool((abs(both - logged) <= self.at["same"] * abs(logged))[-count:].all())
 
 
 class LostWindow(Rule):

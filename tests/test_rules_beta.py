@@ -1,0 +1,97 @@
+"""Where β stands in the loss of a preference, and a loss that is lower than its margins allow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_curves import found
+
+from barograph.doctor.rules.rl.beta import BetaMisplaced, ChancesCompared, LossBelowMargin
+
+PIECES = pytest.mark.parametrize("pieces", [(), (3, 7, 30)])
+STEPS = np.arange(1, 61)
+ONCE = np.array([1])
+NOISE = np.random.default_rng(4).normal(size=60)
+
+
+def figures(**values: float) -> dict[str, Any]:
+    return {f"model/{name}": (ONCE, np.full(1, value)) for name, value in values.items()}
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("times", "config", "graph", "says"),
+    [
+        (0.2, {"beta": 0.2}, {}, True),
+        (1.0, {"beta": 0.2}, {}, False),
+        (0.2, {"beta": 0.2}, {"loss_multiplied": 0.0}, False),
+        (0.2, {"beta": 0.2, "preference_weight": 0.2}, {}, False),
+        (0.25, {"beta": 0.25, "grad_accum": 4}, {}, False),
+        (0.25, {"beta": 0.25}, {"backwards": 4.0}, False),
+        (0.2, {}, {}, False),
+    ],
+)
+def test_a_loss_that_begins_at_beta_times_ln_2_is_multiplied_by_it(
+    times: float, config: dict[str, Any], graph: dict[str, float], says: bool, pieces: tuple[int, ...]
+) -> None:
+    series = {"loss": (STEPS, times * (math.log(2) + 0.02 * NOISE))}
+    series |= figures(**({"loss_ranks": 1.0, "loss_multiplied": 1.0} | graph))
+    some = found([BetaMisplaced()], series, pieces, config=config)
+    assert [one.causes[0].split(":")[0] for one in some] == ["beta outside of the logarithm"] * says
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("beta", "shown", "passes", "averaged", "says"),
+    [
+        (0.1, 0.01, 1.0, 0.0, True),
+        (0.1, 0.02, 1.0, 0.0, True),  # both answers in one pass
+        (0.1, 0.1, 1.0, 0.0, False),
+        (0.1, 0.2, 1.0, 0.0, False),
+        (0.1, 0.005, 4.0, 0.0, True),
+        (0.1, 0.05, 4.0, 0.0, False),  # of micro-batches
+        (0.1, 0.01, 1.0, 1.0, False),
+        (0.5, 0.25, 1.0, 0.0, False),
+    ],
+)
+def test_the_gradient_shows_a_margin_that_beta_multiplies_twice(
+    beta: float, shown: float, passes: float, averaged: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    series = {"loss": (STEPS, math.log(2) + 0.01 * NOISE)}
+    series |= {
+        "model/loss_weight": (STEPS, np.full(60, shown * 63 / 24)),
+        "model/backwards": (STEPS, np.full(60, passes)),
+    }
+    series |= figures(loss_ranks=1.0, preference_averaged=averaged, example_rows=12.0, targets=63.0)
+    some = found([BetaMisplaced()], series, pieces, config={"beta": beta})
+    assert [one.causes[0].split(":")[0] for one in some] == ["beta twice"] * says
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("low", "noise", "graph", "config", "says"),
+    [
+        (0.1, 0.06, {"loss_ranks": 1.0}, {}, True),
+        (0.0, 0.06, {"loss_ranks": 1.0}, {}, False),
+        (0.1, 0.0, {"loss_ranks": 1.0}, {}, False),  # a weight
+        (0.1, 0.06, {"loss_hinge": 1.0}, {}, False),
+        (0.1, 0.06, {"loss_ranks": 1.0}, {"loss_type": "simpo"}, False),
+    ],
+)
+def test_a_loss_that_is_lower_than_that_of_the_mean_margin_is_of_other_margins(
+    low: float, noise: float, graph: dict[str, float], config: dict[str, Any], says: bool, pieces: tuple[int, ...]
+) -> None:
+    margins = 0.03 * NOISE
+    loss = np.logaddexp(0, -margins) * (1 - low + noise * np.tanh(NOISE))
+    series = {"loss": (STEPS, loss), "rewards/margins": (STEPS, margins)} | figures(**graph)
+    assert len(found([LossBelowMargin()], series, pieces, config=config)) == says
+
+
+@PIECES
+def test_sums_of_chances_are_told(pieces: tuple[int, ...]) -> None:
+    series = {"loss": (STEPS, math.log(2) + 0.01 * NOISE)}
+    assert not found([ChancesCompared()], series | figures(preference_averaged=0.0), pieces)
+    assert len(found([ChancesCompared()], series | figures(preference_of_chances=1.0), pieces)) == 1

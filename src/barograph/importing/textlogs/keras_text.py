@@ -1,7 +1,8 @@
 """What Keras prints in `fit`: a line that counts epochs, and under it the last state of its progress bar.
 
 In:   `Epoch 3/50` and then `1563/1563 [======] - 12s 8ms/step - loss: 0.52 - accuracy: 0.81 - val_loss: 0.61`,
-      Keras 3's `1563/1563 ━━━━ 12s 8ms/step - accuracy: 0.81 - loss: 0.52`, and `1563/1563 - 12s - loss: 0.52`.
+      Keras 3's `1563/1563 ━━━━ 12s 8ms/step - accuracy: 0.81 - loss: 0.52`, and `1563/1563 - 12s - loss: 0.52`, of
+      which the time may have been taken out.
 Out:  the names as printed, x = "epoch": the number that the line before says; rows are numbered where none does.
 
 A bar is drawn again and again; an epoch's row is the last one in which it is full.
@@ -21,7 +22,8 @@ _EPOCH = expression(  # alone, or with their count behind what a logger writes f
     rb"^(?:\s*Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"
 )
 _FULL = expression(  # where frames of tables were taken out, Keras 3's bar is blanks
-    rb"(?:^|[\s\x08])(\d{1,12})/\1 (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?(?= - [a-z_]\w*: )"
+    rb"(?:^|[\s\x08])(\d{1,12})/\1(?: (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?)??"
+    rb"(?= - [a-z_]\w*: )"
 )
 _PAIR = expression(rb" - ([A-Za-z][\w/. ]{0,80}): (" + forms.NUMBER + rb")(?=\s|\x08|$)")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from barograph.doctor.kernel.channels import ChannelRows
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.curve_rule import CurveRule
     from barograph.doctor.kernel.finding import Finding
 
@@ -131,3 +131,11 @@ def same_answers(rule: CurveRule, rows: ChannelRows, share: float) -> Iterator[F
             remedies=["Count the classes that the model answers with.",
                       "Raise the learning rate; weigh rare classes more, or draw them more often."],
         )  # fmt: skip
+
+
+def share_of(history: RunHistory, role: str) -> Channel | None:
+    """The accuracy of training or evaluation."""
+    result = history.role(role)
+    if result is None and role == "accuracy":
+        result = history.channel("acc") or history.channel("train_acc") or history.channel("train/acc")
+    return result

@@ -108,6 +108,10 @@ _WIDEST = 4096  # bytes of a row
 _COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
 _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
 _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(?: ?\\hline)?(?=\r?$)")  # LaTeX's
+_ABOVE_RULE = expression(  # a heading of Markdown's, above its rule
+    rb"(?m)^[ \t]{0,8}\|?(?:[^\n|\d]{1,60}\|){1,40}[^\n|\d]{0,60}"
+    rb"(?=\n[ \t]{0,8}\|?[ \t]{0,8}:?-{2,60}[-:| \t]{0,2000}\r?\n)"
+)
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(
@@ -134,6 +138,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)
+    if b"--" in text and b"|" in text:
+        text = _ABOVE_RULE.sub(lambda found: tongues.words_in_english(found[0]), text)
     text = data_tables.said_in_rows(text, own)
     if "stacked" in own or b"count" in text or b"number" in text or b"index" in text:
         text = _below_stacked(text, own)

@@ -162,6 +162,7 @@ _REMARK = expression(
     + rb"\))[a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
+    rb"|(?:(?<=eward)|(?<=eturn)|(?<=core))\s?\(\d{1,6}(?:[ -]?(?:eps?|episodes?|games?|avg))?\)(?=\s?[:=])"
 )
 _FOREIGN = re.compile(  # `Train Loss (正常の復元): 2.31`: words in another script, unless they say the data
     r"(?<=[A-Za-z0-9])\s?\((?![^()\n]{0,120}(?:验证|驗證|测试|測試|検証|検査|テスト|검증|테스트|训练|訓練|학습|train|val|test))"

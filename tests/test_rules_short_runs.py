@@ -284,6 +284,17 @@ def test_rows_far_apart_of_which_each_loss_is_that_of_a_guess_to_four_digits_are
     assert not warned(look({"train/loss": (steps, loss - 2e-3), "train/accuracy": (steps, share)}, NotLearning))
 
 
+def test_one_number_for_the_loss_while_evaluations_above_it_move_is_told() -> None:
+    seen = np.array([31.42, 31.61, 31.2, 31.55, 31.7, 31.38])
+    columns: Series = {"train/loss": rows(np.full(6, 5.4417)), "eval/loss": rows(seen)}
+    (one,) = warned(look(columns, NotLearning))
+    assert "the training loss is 5.4417, to the last digit" in one.message
+    for other in (rows(np.full(6, 31.42)), rows(seen / 10), rows(np.linspace(31.4, 29.0, 6)), rows(seen[:3])):
+        assert not warned(look(columns | {"eval/loss": other}, NotLearning))
+    assert not warned(look(columns | {"train/loss": rows(np.full(6, 5.4))}, NotLearning))
+    assert not warned(look({name: rows(value[:5]) for name, (_, value) in columns.items()}, NotLearning))
+
+
 # -- norms that go ------------------------------------------------------------------------------------
 
 

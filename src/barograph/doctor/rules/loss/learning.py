@@ -124,12 +124,12 @@ class NotLearning(CurveRule):
     that are sure of an answer. So are a dozen epochs in which the training's accuracy never changes, where no other is
     logged, and the loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in
     which losses and accuracies are the same to the last digit, but for the training's first row, where no accuracy
-    reaches a half; and four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones
-    within a fiftieth of it, and whose evaluations have the same accuracy each time, that of such a guess. So are four
-    rows or more whose losses are, but for the first, the share of wrong answers times −ln of an epsilon, as Keras's.
-    Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
-    for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
-    end: the rate is too low.
+    reaches a half; six whose loss is one number of five digits, while evaluations above it move; and four rows or more,
+    in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of it, and whose
+    evaluations have the same accuracy each time, that of such a guess. So are four rows or more whose losses are, but
+    for the first, the share of wrong answers times −ln of an epsilon, as Keras's. Eight epochs or more, all there are,
+    whose evaluations fall each time, by a fiftieth in all, and as much for each unit of the rate in the later half as
+    in the earlier, have had the gradient of the first step to the end: the rate is too low.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"

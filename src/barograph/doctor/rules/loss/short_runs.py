@@ -340,6 +340,19 @@ def stands_still(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArra
     return float(known[-1]) if not len(evaluation) or (evaluation[1:] == evaluation[-1]).all() else 0.0
 
 
+def stands_beside(value: NDArray[Any], evaluation: NDArray[Any]) -> bool:
+    """Whether losses [n] of five digits are the same in each of six rows or more, while the evaluations beside them, of
+    which few are the same, lie above and move by a thousandth, and do not fall: weights that move, or statistics, but
+    no loss."""
+    level, count = float(value[-1]), len(evaluation)
+    if len(value) < _SIX_EPOCHS or abs(len(value) - count) > 1 or (value != level).any() or level < _FITTED:
+        return False
+    if len(f"{level:.10g}".replace(".", "").lstrip("0")) <= _DIGITS or evaluation.min() < level:
+        return False
+    moves = (numpy.diff(evaluation) != 0).mean() >= _PART and numpy.ptp(evaluation) >= _NEARER * evaluation.min()
+    return bool(moves and evaluation[-1] > (1 - _LITTLE) * evaluation[0])
+
+
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:
     """What shows that epochs' losses [n] have taught nothing, and why that may be; None if nothing does. beside:
     accuracies of the training, evaluation losses and accuracies; area: that under the curve."""

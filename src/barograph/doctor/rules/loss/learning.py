@@ -410,7 +410,7 @@ class NotLearning(CurveRule):
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:
-            shown = accuracies_of_a_guess(beside[::2], count)
+            shown = accuracies_of_a_guess([beside[0][1:], beside[2]], count)
             yield self.finding(
                 int(rows.step[0]),
                 f"In each of {len(rows)} {_unit(history) if span <= 1.5 * len(rows) else 'rows'} "

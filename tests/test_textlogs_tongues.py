@@ -184,3 +184,9 @@ def test_epochs_of_keras_whose_time_was_taken_out_keep_their_first_measure(tmp_p
     path = tmp_path / "train.log"
     path.write_text("".join(f"Epoch {s}/90\n800/800 - loss: {v} - acc: 0.31 - val_loss: 9.5\n" for s, v in ROWS))
     assert read(path).series["loss"] == [(s, float(v)) for s, v in ROWS]
+
+
+def test_fits_of_one_epoch_each_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"Epoch 1/1\n800/800 [====] - 12s - loss: {2 / at:.4f} - acc: 0.3\n" for at in range(1, 9)))
+    assert read(path).series["loss"] == [(at, round(2 / at, 4)) for at in range(1, 9)]

@@ -83,6 +83,7 @@ _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
 _PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg", b"conf"}  # of a detector's loss, where no name says loss
+_AN_ERROR = expression(rb"(?i)(?:^|[_ ])(?:r?mse|mae|error)$")  # beside which `obj` is the objective
 _BESIDE_PARTS = {b"total", b"xy", b"wh", b"id", b"x", b"y", b"w", b"h"}
 _MOST = 60  # columns
 _FEW = 2  # and a row with empty cells has more that are not
@@ -300,6 +301,9 @@ def heading(line: bytes) -> list[bytes]:
     if not any(b"loss" in cell.lower() for cell in cells):
         parts = any(cell.lower() in _PARTS for cell in cells)
         named = _PARTS | _BESIDE_PARTS if parts else _PARTS
+        named = (
+            named if sum(cell.lower() in named for cell in cells) > 1 or not any(map(_AN_ERROR.search, cells)) else ()
+        )
         cells = [cell + b"_loss" if cell.lower() in named else cell for cell in cells]
     return [between, *cells]
 

@@ -5,7 +5,8 @@ In:   `Epoch 3/50` and then `1563/1563 [======] - 12s 8ms/step - loss: 0.52 - ac
       which the time may have been taken out.
 Out:  the names as printed, x = "epoch": the number that the line before says; rows are numbered where none does.
 
-A bar is drawn again and again; an epoch's row is the last one in which it is full.
+A bar is drawn again and again; an epoch's row is the last one in which it is full. Lines that say `Epoch 1/1`, each of
+a fit of its own, are counted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _FULL = expression(  # where frames of tables were taken out, Keras 3's bar is b
     rb"(?:^|[\s\x08])(\d{1,12})/\1(?: (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?)??"
     rb"(?= - [a-z_]\w*: )"
 )
+_ALONE = expression(rb"Epoch 1/1\s*:?\s*$")
 _PAIR = expression(rb" - ([A-Za-z][\w/. ]{0,80}): (" + forms.NUMBER + rb")(?=\s|\x08|$)")
 
 
@@ -63,7 +65,7 @@ class KerasText(engine.Dialect):
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """Epochs for the rows; of several rows under one line only the last."""
         said = [
-            (at, int(match[1] or match[2]))
+            (at, self._epoch(line, int(match[1] or match[2]), own))
             for at, line in enumerate(lines)
             if b"Epoch " in line and (match := _EPOCH.match(line))
         ]
@@ -102,6 +104,13 @@ class KerasText(engine.Dialect):
         if said:
             own["epoch"] = said[-1][1]
         return placed
+
+    def _epoch(self, line: bytes, number: int, own: dict[str, Any]) -> int:
+        """The epoch that a line says; of fits of one epoch each, one after the other, which one it is."""
+        if not _ALONE.search(line):
+            return number
+        own["fits"] = int(own.get("fits", 0)) + 1
+        return int(own["fits"])
 
 
 SOURCE = KerasText()

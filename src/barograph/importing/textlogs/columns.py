@@ -301,9 +301,8 @@ def heading(line: bytes) -> list[bytes]:
     if not any(b"loss" in cell.lower() for cell in cells):
         parts = any(cell.lower() in _PARTS for cell in cells)
         named = _PARTS | _BESIDE_PARTS if parts else _PARTS
-        named = (
-            named if sum(cell.lower() in named for cell in cells) > 1 or not any(map(_AN_ERROR.search, cells)) else ()
-        )
+        if any(map(_AN_ERROR.search, cells)) and sum(cell.lower() in named for cell in cells) == 1:
+            named = set()
         cells = [cell + b"_loss" if cell.lower() in named else cell for cell in cells]
     return [between, *cells]
 

@@ -90,7 +90,7 @@ def one_number(rule: CurveRule, rows: ChannelRows, unit: str, evaluation: NDArra
         evidence={"loss": rounded(float(rows.value[-1])), "rows": len(rows), "evaluation": rounded(evaluation[-1])},
         causes=["learning rate too high: outputs are saturated, and no gradient comes through",
                 "optimizer holds other parameters: no weight changes",
-                "loss not logged, or rounded: another number stands in its place"],
+                "loss not logged, or rounded: what is printed is another number"],
         remedies=["Compare the weights before and after an epoch; look at the gradients' norms.",
                   "Print the loss of single batches, as it goes into the backward pass."],
     )  # fmt: skip

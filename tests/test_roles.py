@@ -268,3 +268,9 @@ def test_a_word_that_ends_as_an_evaluation_s_does_is_of_none(word: str) -> None:
     assert main_loss([training]) == training and not is_evaluation(training)
     assert main_evaluation([training, f"{word}_eval/loss"]) == f"{word}_eval/loss"
     assert main_loss([f"{word}_eval/loss"]) is None
+
+
+def test_an_error_that_both_data_have_goes_before_the_objective() -> None:
+    names = {name: range(9) for name in ("obj", "tr_rmse", "va_rmse")}
+    assert candidates("loss", names)[0] == "tr_rmse" and candidates("eval_loss", names)[0] == "va_rmse"
+    assert candidates("loss", {name: range(9) for name in ("obj", "lr")}) == ["obj"]

@@ -448,3 +448,14 @@ def test_a_set_of_other_data_that_rises_beside_one_that_falls_informs(
     cuts = range(0, 2000, before) if before else ()
     (one,) = findings([Overfitting()], series, cuts=cuts).values()
     assert one.severity == severity and (f"eval/{name}/loss" in one.causes[0]) == (severity == "info")
+
+
+@pytest.mark.parametrize(("end", "severity"), [(0.5, "warning"), (0.75, "info")])
+def test_a_training_loss_that_falls_far_below_the_evaluations_of_now_is_memory_wherever_it_began(
+    end: float, severity: str
+) -> None:
+    at = np.arange(10)
+    loss = np.concatenate([[3.2, 2.9, 2.2, 1.7, 1.3], np.linspace(1.0, end, 5)])
+    seen = np.array([1.6, 1.3, 0.95, 0.73, 0.66, 0.7, 0.8, 0.86, 0.93, 0.99])
+    (one,) = found([Overfitting()], {"train/loss": (at, loss), "eval/loss": (at, seen)})
+    assert one.severity == severity

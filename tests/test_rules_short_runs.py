@@ -256,6 +256,45 @@ def test_eight_epochs_at_chance_are_enough_and_seven_or_a_better_accuracy_are_no
     assert not warned(look(better, NotLearning))
 
 
+def test_epochs_that_swing_about_a_guess_while_evaluations_answer_one_class_are_one() -> None:
+    columns: Series = {
+        "train/loss": rows([0.712, 0.697, 0.691, 0.699, 0.694, 0.696]),
+        "eval/loss": rows([0.695, 0.6927, 0.6935, 0.699, 0.6929, 0.6932]),
+        "train/accuracy": rows([0.49, 0.51, 0.56, 0.5, 0.52, 0.51]),
+        "eval/accuracy": rows([0.5, 0.5, 0.5, 0.54, 0.5, 0.5]),
+    }
+
+    def told_of(columns: Series) -> list[Finding]:
+        return warned(found([NotLearning()], columns, counts={"train/loss": "epoch"}))
+
+    (one,) = told_of(columns)
+    assert "in the median the accuracy are those of a uniform guess among 2" in one.message
+    assert not told_of(columns | {"eval/loss": rows([0.695, 0.6927, 0.6935, 0.699, 0.6929, 0.68])})
+    assert not told_of(columns | {"eval/accuracy": rows([0.5, 0.5, 0.5, 0.54, 0.5, 0.55])})
+    assert not told_of({name: rows(value[:5]) for name, (_, value) in columns.items()})
+
+
+def test_rows_far_apart_of_which_each_loss_is_that_of_a_guess_to_four_digits_are_one() -> None:
+    steps, third = np.array([0, 3, 40, 90, 200, 350, 500, 700]), math.log(3)
+    loss, share = third + 1e-5 * np.array([18, 9, 4, 3, 2, 2, 1, 1]), np.array([1 / 3] * 7 + [0.4])
+    (one,) = warned(look({"train/loss": (steps, loss), "train/accuracy": (steps, share)}, NotLearning))
+    assert "In each of 8 rows" in one.message and "guess among 3" in one.message
+    early = steps // 2
+    assert not warned(look({"train/loss": (early, loss), "train/accuracy": (early, share)}, NotLearning))
+    assert not warned(look({"train/loss": (steps, loss - 2e-3), "train/accuracy": (steps, share)}, NotLearning))
+
+
+def test_one_number_for_the_loss_while_evaluations_above_it_move_is_told() -> None:
+    seen = np.array([31.42, 31.61, 31.2, 31.55, 31.7, 31.38])
+    columns: Series = {"train/loss": rows(np.full(6, 5.4417)), "eval/loss": rows(seen)}
+    (one,) = warned(look(columns, NotLearning))
+    assert "the training loss is 5.4417, to the last digit" in one.message
+    for other in (rows(np.full(6, 31.42)), rows(seen / 10), rows(np.linspace(31.4, 29.0, 6)), rows(seen[:3])):
+        assert not warned(look(columns | {"eval/loss": other}, NotLearning))
+    assert not warned(look(columns | {"train/loss": rows(np.full(6, 5.4))}, NotLearning))
+    assert not warned(look({name: rows(value[:5]) for name, (_, value) in columns.items()}, NotLearning))
+
+
 # -- norms that go ------------------------------------------------------------------------------------
 
 
@@ -335,6 +374,14 @@ def test_a_few_rows_that_leap_above_all_before_diverge() -> None:
     assert (one.severity, one.step) == ("warning", 4)
     assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 2.0, 2.2, 2.4, 2.5])}, Divergence))
     assert not warned(look({"train/loss": rows([1.9, 1.6, 1.5, 1.4, 1.3, 6.2, 5.9])}, Divergence))
+
+
+def test_a_loss_of_rewards_that_only_grows_to_a_hundred_thousand_times_the_first_diverges() -> None:
+    grows = [4.0, 60.0, 700.0, 3e3, 2e4, 9e4, 4e5, 1e6]
+    (one,) = warned(look({"td_loss": rows(grows)}, Divergence))
+    assert (one.severity, one.step) == ("warning", 2)
+    assert not warned(look({"td_loss": rows([*grows[:5], 1e4, *grows[5:]])}, Divergence))
+    assert not warned(look({"td_loss": rows([one / 100 for one in grows])}, Divergence))
 
 
 def test_a_jump_that_the_validation_loss_does_not_share_is_an_info_finding() -> None:

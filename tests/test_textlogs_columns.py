@@ -253,3 +253,11 @@ def test_cells_may_be_times_with_units_and_dates(tmp_path: Path) -> None:
     )
     reading = read(written(tmp_path, text))
     assert [*reading.series] == ["Train_Loss"] and reading.series["Train_Loss"] == LOSS
+
+
+def test_an_objective_beside_errors_of_two_data_is_no_part_of_a_detectors_loss(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = "".join(f"{at:>4} {3 / at:>12.4f} {3.3 / at:>12.4f} {90 / at:>12.4e}\n" for at in range(1, 9))
+    path.write_text("iter      tr_rmse      va_rmse          obj\n" + rows)
+    series = read(path).series
+    assert set(series) >= {"tr_rmse", "va_rmse", "obj"} and len(series["tr_rmse"]) == 8

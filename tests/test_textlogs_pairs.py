@@ -500,3 +500,19 @@ def test_the_square_of_r_is_a_score(tmp_path: Path) -> None:
         "".join(f"epoch {at}/9 - train loss: 0.{90 - at}, validation R\u00b2: 0.{at + 1}\n" for at in range(6))
     )
     assert read(path).series["validation r2"] == [(at, (at + 1) / 10) for at in range(6)]
+
+
+@pytest.mark.parametrize("arrow", ["  ===>", " ->", ":"])
+def test_names_of_which_the_first_says_the_data_stand_ahead_of_their_values(tmp_path: Path, arrow: str) -> None:
+    path = tmp_path / "train.log"
+    line = "12:00 - a.py - main ::: {}, round, loss, acc{} {:03d}, {:.5f}, 0.41,\n"
+    path.write_text(
+        "".join(
+            line.format(data, arrow, at, 2 / at + less)
+            for at in range(1, 9)
+            for data, less in (("train", 0), ("val", 1))
+        )
+    )
+    series = read(path).series
+    assert series["loss"] == [(at, round(2 / at, 5)) for at in range(1, 9)]
+    assert series["val loss"] == [(at, round(2 / at + 1, 5)) for at in range(1, 9)]

@@ -153,3 +153,40 @@ def test_how_often_was_trained_counts_and_what_is_right_is_an_accuracy(tmp_path:
     series = read(path).series
     assert series["Loss"] == [(100 * at, round(2 + 8 / at, 4)) for at in range(1, 9)]
     assert series["test accuracy"] == [(800, 0.4125)]
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("Episode {s}/90 | Reward moyen (100 ep): {v}\n", "mean reward"),
+        ("Episode {s}/90 | Recompensa media: {v}\n", "mean reward"),
+        ("Episode {s} | Mean Reward (50 eps): {v} | Epsilon: 0.9\n", "Mean Reward"),
+        ("回合 Episode {s} 奖励: {v}\n", "reward"),
+    ],
+)
+def test_rewards_are_read_in_other_languages_and_with_the_episodes_they_are_a_mean_of(
+    tmp_path: Path, form: str, name: str
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(form.format(s=s, v=v) for s, v in ROWS))
+    assert read(path).series[name] == [(s, float(v)) for s, v in ROWS]
+
+
+@pytest.mark.parametrize("bar", ["", "| "])
+def test_tables_of_markdown_in_other_languages_are_rows(tmp_path: Path, bar: str) -> None:
+    path = tmp_path / "train.md"
+    heading = f"{bar}轮次 | 训练损失 | 验证损失 |\n{bar}--- | --- | --- |\n"
+    path.write_text(heading + "".join(f"{bar}{s} | {v} | 9.5 |\n" for s, v in ROWS))
+    assert read(path).series["train_loss"] == [(s, float(v)) for s, v in ROWS]
+
+
+def test_epochs_of_keras_whose_time_was_taken_out_keep_their_first_measure(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"Epoch {s}/90\n800/800 - loss: {v} - acc: 0.31 - val_loss: 9.5\n" for s, v in ROWS))
+    assert read(path).series["loss"] == [(s, float(v)) for s, v in ROWS]
+
+
+def test_fits_of_one_epoch_each_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"Epoch 1/1\n800/800 [====] - 12s - loss: {2 / at:.4f} - acc: 0.3\n" for at in range(1, 9)))
+    assert read(path).series["loss"] == [(at, round(2 / at, 4)) for at in range(1, 9)]

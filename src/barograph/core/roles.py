@@ -317,6 +317,7 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
     found = chosen_names + sorted(
         matching,
         key=lambda name: (
+            role == "loss" and re.fullmatch(_COSTS, normal(name)) is not None and _is_error_of_two(matching, channels),
             _WRONG.search(normal(name)) is not None,
             _BARE.fullmatch(plain_name(name)) is not None,
             _MADE.search(name) is not None,
@@ -337,6 +338,11 @@ def candidates(role: str, channels: Mapping[str, Any], count: Callable[[str], in
         if few and not (_OF_TRAINING.fullmatch(plain_name(found[0])) or _WHOLE.search(plain_name(found[0]))):
             found = [longest, *(name for name in found if name != longest)]
     return found
+
+
+def _is_error_of_two(names: Iterable[str], channels: Mapping[str, Any]) -> bool:
+    """Whether one of the names is an error of the training that an evaluation has too: `tr_rmse` beside `va_rmse`."""
+    return any(name.startswith("tr_") and f"va_{name[3:]}" in channels for name in names)
 
 
 @lru_cache(maxsize=1 << 14)

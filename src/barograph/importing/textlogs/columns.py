@@ -83,6 +83,7 @@ _SHORT = {b"#": b"step", b"e": b"epoch", b"ep": b"epoch"} | dict.fromkeys(
     (b"it", b"itn", b"nr", b"round", b"rounds"), b"iteration"
 )
 _PARTS = {b"box", b"giou", b"obj", b"cls", b"dfl", b"seg", b"conf"}  # of a detector's loss, where no name says loss
+_AN_ERROR = expression(rb"(?i)(?:^|[_ ])(?:r?mse|mae|error)$")  # beside which `obj` is the objective
 _BESIDE_PARTS = {b"total", b"xy", b"wh", b"id", b"x", b"y", b"w", b"h"}
 _MOST = 60  # columns
 _FEW = 2  # and a row with empty cells has more that are not
@@ -108,6 +109,10 @@ _WIDEST = 4096  # bytes of a row
 _COMMA = expression(rb"(?<=\d),(?=\d)")  # in the numbers of other countries
 _SEMICOLONS = expression(rb"[A-Za-z#\x80-\xff][^;=:{}\d]{0,40}(?:;[^;=:{}]{1,40}){1,40};?\r?$")  # a heading
 _AMPERSANDS = expression(rb"(?m)^([^&\n]{1,80}(?: & [^&\n]{1,80}?){1,40}) ?\\\\(?: ?\\hline)?(?=\r?$)")  # LaTeX's
+_ABOVE_RULE = expression(  # a heading of Markdown's, above its rule
+    rb"(?m)^[ \t]{0,8}\|?(?:[^\n|\d]{1,60}\|){1,40}[^\n|\d]{0,60}"
+    rb"(?=\n[ \t]{0,8}\|?[ \t]{0,8}:?-{2,60}[-:| \t]{0,2000}\r?\n)"
+)
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
 _TIME = expression(
@@ -134,6 +139,8 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         text = _AMPERSANDS.sub(lambda found: found[1].replace(b" & ", b" | "), text)
     if b";" in text:
         text = _as_columns(text, own)
+    if b"--" in text and b"|" in text:
+        text = _ABOVE_RULE.sub(lambda found: tongues.words_in_english(found[0]), text)
     text = data_tables.said_in_rows(text, own)
     if "stacked" in own or b"count" in text or b"number" in text or b"index" in text:
         text = _below_stacked(text, own)
@@ -294,6 +301,8 @@ def heading(line: bytes) -> list[bytes]:
     if not any(b"loss" in cell.lower() for cell in cells):
         parts = any(cell.lower() in _PARTS for cell in cells)
         named = _PARTS | _BESIDE_PARTS if parts else _PARTS
+        if any(map(_AN_ERROR.search, cells)) and sum(cell.lower() in named for cell in cells) == 1:
+            named = set()
         cells = [cell + b"_loss" if cell.lower() in named else cell for cell in cells]
     return [between, *cells]
 

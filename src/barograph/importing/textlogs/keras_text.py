@@ -1,10 +1,12 @@
 """What Keras prints in `fit`: a line that counts epochs, and under it the last state of its progress bar.
 
 In:   `Epoch 3/50` and then `1563/1563 [======] - 12s 8ms/step - loss: 0.52 - accuracy: 0.81 - val_loss: 0.61`,
-      Keras 3's `1563/1563 ━━━━ 12s 8ms/step - accuracy: 0.81 - loss: 0.52`, and `1563/1563 - 12s - loss: 0.52`.
+      Keras 3's `1563/1563 ━━━━ 12s 8ms/step - accuracy: 0.81 - loss: 0.52`, and `1563/1563 - 12s - loss: 0.52`, of
+      which the time may have been taken out.
 Out:  the names as printed, x = "epoch": the number that the line before says; rows are numbered where none does.
 
-A bar is drawn again and again; an epoch's row is the last one in which it is full.
+A bar is drawn again and again; an epoch's row is the last one in which it is full. Lines that say `Epoch 1/1`, each of
+a fit of its own, are counted.
 """
 
 from __future__ import annotations
@@ -21,8 +23,10 @@ _EPOCH = expression(  # alone, or with their count behind what a logger writes f
     rb"^(?:\s*Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"
 )
 _FULL = expression(  # where frames of tables were taken out, Keras 3's bar is blanks
-    rb"(?:^|[\s\x08])(\d{1,12})/\1 (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?(?= - [a-z_]\w*: )"
+    rb"(?:^|[\s\x08])(\d{1,12})/\1(?: (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?)??"
+    rb"(?= - [a-z_]\w*: )"
 )
+_ALONE = expression(rb"Epoch 1/1\s*:?\s*$")
 _PAIR = expression(rb" - ([A-Za-z][\w/. ]{0,80}): (" + forms.NUMBER + rb")(?=\s|\x08|$)")
 
 
@@ -61,7 +65,7 @@ class KerasText(engine.Dialect):
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """Epochs for the rows; of several rows under one line only the last."""
         said = [
-            (at, int(match[1] or match[2]))
+            (at, self._epoch(line, int(match[1] or match[2]), own))
             for at, line in enumerate(lines)
             if b"Epoch " in line and (match := _EPOCH.match(line))
         ]
@@ -100,6 +104,13 @@ class KerasText(engine.Dialect):
         if said:
             own["epoch"] = said[-1][1]
         return placed
+
+    def _epoch(self, line: bytes, number: int, own: dict[str, Any]) -> int:
+        """The epoch that a line says; of fits of one epoch each, one after the other, which one it is."""
+        if not _ALONE.search(line):
+            return number
+        own["fits"] = int(own.get("fits", 0)) + 1
+        return int(own["fits"])
 
 
 SOURCE = KerasText()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from barograph.importing.textlogs import forms, tongues
+from barograph.importing.textlogs.heldout import PHASE
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 from barograph.importing.textlogs.patterns import expression
 
@@ -134,11 +135,11 @@ _BEFORE_COUNT = expression(  # `L: 2.31, L_ctc: 1.2, epoch: 3/50`
     rb"(?=[^\n]{0,200}?(?<![a-z])(?:epoch|iter(?:ation)?|step|batch)s?[ :=#]{1,3}\d)"
 )
 _NAMES = expression(  # `loss1,loss2 2.31 0.4`: names, and behind them their values
-    rb"(?<![\w./,-])([A-Za-z]\w{0,40}(?:, ?[A-Za-z]\w{0,40}){1,8})\s?[:=]?\s{1,4}("
+    rb"(?<![\w./,-])([A-Za-z]\w{0,40}(?:, ?[A-Za-z]\w{0,40}){1,8})(?:\s?[:=]?|\s{1,4}[=-]{1,4}>)\s{1,4}("
     + forms.NUMBER
     + rb"(?:,?\s{1,4}"
     + forms.NUMBER
-    + rb"){1,8})\s*$"
+    + rb"){1,8}),?\s*$"
 )
 _OF_BAR = expression(rb"^([\W_]{0,12})[\[(](\d{1,9}/\d{1,9})[\])](?=\s?[A-Za-z:])")  # `[3/100] loss: 0.4: 100%|##|`
 _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\d|nan|inf))")  # `333 154 Loss=2.31`
@@ -162,6 +163,7 @@ _REMARK = expression(
     + rb"\))[a-z](?:[A-Za-z0-9 ,._=-]|(?<=\d):(?=\d)){0,24}\)(?=\s?[:=])"  # `loss (curr): 2.31`
     rb"|(?<=[A-Za-z])\s?\([a-z][a-z0-9 ]{1,24}\)(?=\s(?:at|after|@)\s)"  # `loss (for one batch) at step 5`
     rb"|(?<=oss)\s?\([a-z]{2,12}\)(?=\s{1,4}(?:-> |[-+]?\d))"
+    rb"|(?:(?<=eward)|(?<=eturn)|(?<=core))\s?\(\d{1,6}(?:[ -]?(?:eps?|episodes?|games?|avg))?\)(?=\s?[:=])"
 )
 _FOREIGN = re.compile(  # `Train Loss (正常の復元): 2.31`: words in another script, unless they say the data
     r"(?<=[A-Za-z0-9])\s?\((?![^()\n]{0,120}(?:验证|驗證|测试|測試|検証|検査|テスト|검증|테스트|训练|訓練|학습|train|val|test))"
@@ -441,11 +443,12 @@ def _epoch_and_batch(found: re.Match[bytes]) -> bytes:
 
 
 def _each_with_its_own(found: re.Match[bytes]) -> bytes:
-    """`loss1,loss2 2.31 0.4` as `loss1=2.31, loss2=0.4`."""
+    """`loss1,loss2 2.31 0.4` as `loss1=2.31, loss2=0.4`; the first may be a word for the data: `val, step, loss`."""
     names, values = found[1].replace(b" ", b"").split(b","), found[2].replace(b",", b" ").split()
+    data = names.pop(0) + b" " if len(names) == len(values) + 1 and PHASE.fullmatch(names[0]) else b""
     if len(names) != len(values):
         return found[0]
-    return b", ".join(b"%s=%s" % pair for pair in zip(names, values, strict=True))
+    return data + b", ".join(b"%s=%s" % pair for pair in zip(names, values, strict=True))
 
 
 def _paired(found: re.Match[bytes]) -> bytes:

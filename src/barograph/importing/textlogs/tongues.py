@@ -55,6 +55,7 @@ _WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
         ),
         (b"accuracy", ("准确率", "正确率", "精度", "正解率", "정확도", "точность", "Точность")),
         (b"lr", ("学习率", "学習率", "학습률", "скорость обучения")),
+        (b"reward", ("奖励", "報酬", "보상", "награда", "Награда")),
     )
     for word in words
 }
@@ -81,6 +82,7 @@ _OF_DATA = (
 _MEASURES = {
     "loss": r"p[eé]rdidas?|pertes?|perdas?|perdite|perdita|custo",
     "accuracy": r"exactitud|exactitude|precisión|acur[aá]cia|acc?uratezza",
+    "reward": r"recompensas?|r[eé]compenses?|ricompens[ae]|belohnung(?:en)?",
 }
 
 
@@ -130,7 +132,10 @@ _RATE = _pattern(
     r"(?:lernrate|tasa de aprendizaje|taux d'apprentissage|taxa de aprendiza(?:do|gem)|"
     r"tasso(?: di apprendimento)?)(?=\s?[:=])"
 )
-_MAY = expression(rb"(?i)erlust|genauigkeit|p\S{1,2}rdida|perte|perda|perdit|custo|ac+ura|exactitud|precisi")
+_MAY = expression(
+    rb"(?i)erlust|genauigkeit|p\S{1,2}rdida|perte|perda|perdit|custo|ac+ura|exactitud|precisi|ompens|elohn"
+)
+_MEAN_OF = expression(rb"(?i)(?<![a-z])reward (?:moyenn?e?|promedio|medi[ao]|m\xc3\xa9di[ao])(?=\s?[:=(])")
 _MAY_COUNT = expression(rb"(?i)(?:chritt|aso|asso|tape|epo\w+|po[cq]\w{1,3}|ra\S{1,5}n|razione|\xa3o)[ :=#\[(]{1,4}\d")
 
 
@@ -146,6 +151,8 @@ def in_english(line: bytes) -> bytes:
         line = _OUT_OF.sub(b" / ", _COUNT.sub(_word, line))
     if _MAY.search(line):
         line = _RATE.sub(b"lr", _ROMANCE.sub(_word, _GERMAN.sub(_word, line)))
+    if b"eward m" in line or b"eward p" in line:  # of those who say the word itself in English
+        line = _MEAN_OF.sub(b"mean reward", line)
     if _OTHER_LOSS.search(line) or (line is not before and b"loss" in line):
         line = _OUT_OF.sub(b" / ", _OTHER_WORD.sub(_word, line))
     return line
@@ -159,7 +166,7 @@ def _ordinal(found: re.Match[bytes]) -> bytes:
 def words_in_english(line: bytes) -> bytes:
     """The heading of a table with the English words for what its columns count and measure."""
     if _FOREIGN.search(line):
-        line = _OTHER_WORDS.sub(lambda found: _WORDS[found[0]].strip(), line)
+        line = _BLANKS.sub(b" ", _OTHER_WORDS.sub(lambda found: _WORDS[found[0]], line)).strip()
     return _NAMES.sub(_word, _ROMANCE.sub(_word, _GERMAN.sub(_word, line)))
 
 

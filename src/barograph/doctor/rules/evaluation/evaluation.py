@@ -66,6 +66,7 @@ _DIFFERENT = [
 ]
 _BETTER = 0.8  # of an evaluation that jumped: what it has come to since
 _FAR_ABOVE = 4 / 3  # the training loss over the evaluation's, from which on the two are not of the same data
+_BELOW_NOW = 0.6  # of the last evaluations: what lies below them by so much is known by heart, wherever it began
 _MEMORIZED = 0.5  # of the best evaluation, below it the training loss: it lay above as the mean of a first epoch does
 _NEVER = 0.8  # of the loss that the training began with, in each evaluation: those are the weights of then
 _DRAWN = 1.25  # the same: weights as they were drawn are as good as those of the first step
@@ -215,10 +216,9 @@ class Overfitting(Rise):
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
         if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point)):
             severity = "info"
-        first_epoch = (
-            in_first_epoch(history, self._after[count - 1].step, best.segment) if len(self._after) < 64 else False
-        )
-        others = best.train > _FAR_ABOVE * best.value and not first_epoch and point.train > _MEMORIZED * best.value
+        first_epoch = len(self._after) < 64 and in_first_epoch(history, self._after[count - 1].step, best.segment)
+        others = best.train > _FAR_ABOVE * best.value and not first_epoch
+        others = others and point.train > max(_MEMORIZED * best.value, _BELOW_NOW * level)
         aside = beside_falls(history, channel, point) if severity == "warning" else ""
         if others or aside:
             severity = "info"

@@ -17,8 +17,9 @@ from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
 from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
-from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers, with_certainty
+from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers, share_of, with_certainty
 from barograph.doctor.rules.loss.short_runs import (
+    accuracies_of_a_guess,
     answers_by_chance,
     drops_to_a_guess,
     falls_evenly,
@@ -26,6 +27,7 @@ from barograph.doctor.rules.loss.short_runs import (
     losses_stay_a_guess,
     never_changes,
     nothing_learnt,
+    rests_at_a_guess,
     stands_still,
     stays_a_guess,
 )
@@ -103,7 +105,9 @@ class NotLearning(CurveRule):
     accuracy within a third of 1/n, still after 130 rows, are those of a uniform guess among n, wherever the loss began;
     so are those of eight epochs or more, all there are, which are no more than 0.5% below it and 1.5% above, the first
     one 10%, and within a tenth; of four or more with evaluations, or six without, of which all but the training's first
-    epoch are no more than 0.1% below and 0.3% above, and within a fiftieth (a twentieth among five or more). Where no
+    epoch are no more than 0.1% below and 0.3% above, and within a fiftieth (a twentieth among five or more); of six or
+    more whose evaluations give one class for all in three quarters, while the medians are a guess's, and no loss is
+    1.5% better; of eight rows in 500 steps with losses within 0.03%, and half of the accuracies at it. Where no
     accuracy is logged, eight epochs or more from the first one on, each with its evaluation, are enough of which all
     losses are within 0.3% of those of a guess among twenty or fewer. So is a loss of ln 2 beside an area under the
     curve that is a half in each epoch. Nor is anything learnt but the labels' shares in twenty epochs or more whose
@@ -120,12 +124,12 @@ class NotLearning(CurveRule):
     that are sure of an answer. So are a dozen epochs in which the training's accuracy never changes, where no other is
     logged, and the loss fell by less than 15%. So are five rows or more, all there are, or four with evaluations, in
     which losses and accuracies are the same to the last digit, but for the training's first row, where no accuracy
-    reaches a half; and four rows or more, in a thousand steps, whose first loss is far above a guess, all later ones
-    within a fiftieth of it, and whose evaluations have the same accuracy each time, that of such a guess. So are four
-    rows or more whose losses are, but for the first, the share of wrong answers times −ln of an epsilon, as Keras's.
-    Eight epochs or more, all there are, whose evaluations fall each time, by a fiftieth in all, and as much
-    for each unit of the rate in the later half as in the earlier, have had the gradient of the first step to the
-    end: the rate is too low.
+    reaches a half; six whose loss is one number of five digits, while evaluations above it move; and four rows or more,
+    in a thousand steps, whose first loss is far above a guess, all later ones within a fiftieth of it, and whose
+    evaluations have the same accuracy each time, that of such a guess. So are four rows or more whose losses are, but
+    for the first, the share of wrong answers times −ln of an epsilon, as Keras's. Eight epochs or more, all there are,
+    whose evaluations fall each time, by a fiftieth in all, and as much for each unit of the rate in the later half as
+    in the earlier, have had the gradient of the first step to the end: the rate is too low.
     """
 
     name, family, kind, severity = "not_learning", "loss", "not_learning", "critical"
@@ -313,7 +317,7 @@ class NotLearning(CurveRule):
             return
         if self._channels != len(history.channels):
             self._channels = len(history.channels)
-            self._classifier = any(_accuracy(history, name) is not None for name in ("accuracy", "eval_accuracy"))
+            self._classifier = any(share_of(history, name) is not None for name in ("accuracy", "eval_accuracy"))
         if not self._classifier:
             return
         count = round(exp(exp(tick.level)))
@@ -324,7 +328,7 @@ class NotLearning(CurveRule):
         chance = 0.0
         if count > 1 and (above or abs(exp(tick.level) - expected) < 0.03 * expected):
             for name, rows in (("accuracy", 32), ("eval_accuracy", 3)):
-                values = between(_accuracy(history, name), 0, tick.step, tick.segment)[-rows:]
+                values = between(share_of(history, name), 0, tick.step, tick.segment)[-rows:]
                 if len(values) >= min(rows, 8) and abs(float(values.mean()) * count - 1) < 0.35:
                     chance = float(values.mean())
         start = max(self._first[:2], default=tick.level)
@@ -370,7 +374,11 @@ class NotLearning(CurveRule):
             return
         beside = [
             between(one, 0, last, self._segment)
-            for one in (_accuracy(history, "accuracy"), history.role("eval_loss"), _accuracy(history, "eval_accuracy"))
+            for one in (
+                share_of(history, "accuracy"),
+                history.role("eval_loss"),
+                share_of(history, "eval_accuracy"),
+            )
         ]
         printed = beside[0]
         beside = [
@@ -384,8 +392,9 @@ class NotLearning(CurveRule):
             count = losses_stay_a_guess(rows.value, beside[1])
         told = self._told is not None and self._told.severity != "info"
         span = int(rows.step[-1] - rows.step[0])
-        dropped = drops_to_a_guess(rows.value, beside[2], span) if not count else 0
-        epochs, count = dropped or (count and span <= 1.5 * len(rows)), dropped or count
+        epochs = count = (count if span <= 1.5 * len(rows) else 0) or (
+            drops_to_a_guess(rows.value, beside[2], span) or rests_at_a_guess(rows.value, beside[0], span)
+        )
         by_chance = 0 if epochs or told else answers_by_chance(beside[0], beside[2])
         if not epochs and not told and not by_chance and int(rows.step[0]) <= 1:
             yield from self._little(history, rows, beside)
@@ -401,10 +410,11 @@ class NotLearning(CurveRule):
         elif not epochs and not told and not len(beside[2]) and _counts(history) == "epoch":
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:
+            shown = accuracies_of_a_guess([beside[0][1:], beside[2]], count)
             yield self.finding(
                 int(rows.step[0]),
-                f"In each of {len(rows)} {_unit(history)} "
-                + ("the losses of training and evaluation" if alone else "loss and accuracy")
+                f"In each of {len(rows)} {_unit(history) if span <= 1.5 * len(rows) else 'rows'} "
+                + ("the losses of training and evaluation" if alone else f"loss and {shown}")
                 + f" are those of a uniform guess among {count}"
                 + ("" if abs(rows.value[0] / math.log(count) - 1) < _OFF else ", but for the training's first"),
                 severity="warning",
@@ -488,11 +498,3 @@ def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> boo
     early, late = values[-2 * part : -part], values[-part:]
     error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
     return float(early.mean() - late.mean()) > _BY_CHANCE * error
-
-
-def _accuracy(history: RunHistory, role: str) -> Channel | None:
-    """The accuracy of training or evaluation."""
-    result = history.role(role)
-    if result is None and role == "accuracy":
-        result = history.channel("acc") or history.channel("train_acc") or history.channel("train/acc")
-    return result

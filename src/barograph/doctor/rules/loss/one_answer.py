@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.loss.short_runs import cost_of_mistakes, sure_and_wrong
+from barograph.doctor.rules.loss.short_runs import cost_of_mistakes, stands_beside, sure_and_wrong
 
 if TYPE_CHECKING:
     from typing import Any
 
     from numpy.typing import NDArray
 
-    from barograph.doctor.kernel.channels import ChannelRows
+    from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.curve_rule import CurveRule
     from barograph.doctor.kernel.finding import Finding
 
@@ -66,11 +66,34 @@ def nothing_moves(rule: CurveRule, rows: ChannelRows, unit: str, share: float) -
 
 
 def with_certainty(rule: CurveRule, rows: ChannelRows, unit: str, beside: list[NDArray[Any]]) -> Finding | None:
-    """Rows whose wrong answers are given with certainty, as losses and accuracies show; None for others."""
+    """Rows whose wrong answers are given with certainty, as losses and accuracies show, or whose loss is one number
+    while evaluations move; None for others."""
+    if stands_beside(rows.value, beside[1]):
+        return one_number(rule, rows, unit, beside[1])
     if cost := cost_of_mistakes(rows.value, beside[0]):
         return each_mistake(rule, rows, unit, cost)
     count = sure_and_wrong(rows.value, *beside)
     return nothing_helps(rule, rows, unit, count) if count else None
+
+
+def one_number(rule: CurveRule, rows: ChannelRows, unit: str, evaluation: NDArray[Any]) -> Finding:
+    """Rows whose loss is the same, to the last digit, while evaluations above it move and do not fall."""
+    return rule.finding(
+        int(rows.step[0]),
+        f"In each of {len(rows)} {unit} the training loss is {rows.value[-1]:.6g}, to the last digit, while "
+        f"evaluations lie between {evaluation.min():.4g} and {evaluation.max():.4g}",
+        severity="warning",
+        last_step=int(rows.step[-1]),
+        segment=int(rows.segment[-1]),
+        key="number",
+        confidence=0.75,
+        evidence={"loss": rounded(float(rows.value[-1])), "rows": len(rows), "evaluation": rounded(evaluation[-1])},
+        causes=["learning rate too high: outputs are saturated, and no gradient comes through",
+                "optimizer holds other parameters: no weight changes",
+                "loss not logged, or rounded: what is printed is another number"],
+        remedies=["Compare the weights before and after an epoch; look at the gradients' norms.",
+                  "Print the loss of single batches, as it goes into the backward pass."],
+    )  # fmt: skip
 
 
 def each_mistake(rule: CurveRule, rows: ChannelRows, unit: str, cost: float) -> Finding:
@@ -131,3 +154,11 @@ def same_answers(rule: CurveRule, rows: ChannelRows, share: float) -> Iterator[F
             remedies=["Count the classes that the model answers with.",
                       "Raise the learning rate; weigh rare classes more, or draw them more often."],
         )  # fmt: skip
+
+
+def share_of(history: RunHistory, role: str) -> Channel | None:
+    """The accuracy of training or evaluation."""
+    result = history.role(role)
+    if result is None and role == "accuracy":
+        result = history.channel("acc") or history.channel("train_acc") or history.channel("train/acc")
+    return result

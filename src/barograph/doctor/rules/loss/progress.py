@@ -34,7 +34,7 @@ from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
 from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
-from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, rises_throughout, turns
+from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, only_grows, rises_throughout, turns
 from barograph.doctor.rules.loss.summed import SummedLoss
 from barograph.doctor.rules.loss.sums import LossWeight
 
@@ -186,9 +186,13 @@ class Divergence(CurveRule):
     def end(self, history: RunHistory, channel: Channel) -> Iterator[Finding]:
         rows = channel.rows()
         known = numpy.flatnonzero((rows.segment == self._segment) & numpy.isfinite(rows.value))
-        if self._told is not None or not 4 <= len(known) <= SHORT or is_game(history, channel):
+        if self._told is not None or not 4 <= len(known) <= SHORT:
             return
         value, step = rows.value[known], rows.step[known]
+        if is_game(history, channel):
+            place = only_grows(value)
+            yield from () if place is None else self._short(history, channel, value, step, place)
+            return
         rise = last_rows_rise(value, self.at["few"]) if len(value) >= self.least else None
         place = rises_throughout(value) if len(value) >= self.least else leaps(value) if len(value) > _FEWEST else None
         if len(value) <= _FEWEST and history.role("reward") is None:
@@ -197,8 +201,12 @@ class Divergence(CurveRule):
             place = len(value) - rise[0], rise[1]
         if place is None and len(value) >= _FEWEST and history.role("reward") is None:
             place = turns(value)
-        if place is None:
-            return
+        yield from () if place is None else self._short(history, channel, value, step, place)
+
+    def _short(
+        self, history: RunHistory, channel: Channel, value: Any, step: Any, place: tuple[int, float]
+    ) -> Iterator[Finding]:
+        """What is said of a few rows that rise from a place on."""
         at, low = place
         self._start = math.log(value[0]) if value[0] > 0 else self._start
         best = Tick(0, int(step[max(at - 1, 0)]), math.log(low), 0.0, self._segment, 1, len(value), 0)

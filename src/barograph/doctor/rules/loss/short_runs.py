@@ -40,6 +40,10 @@ _MANY, _AREAS, _MIDDLE = (
     0.05,
     0.505,
 )  # evaluations; how far their areas may be from it; their median in the later half
+_EXACTLY, _PART, _NOT_BELOW, _NOT_ABOVE = 1e-3, 0.75, 0.015, 0.03  # of shares; of evaluations; of a guess's loss
+_LEVEL, _SHARES, _ENDS = 0.002, 0.06, 0.005  # of medians, of a loss and of accuracies; of the last two evaluations
+_ON_IT, _LONG = 3e-4, 500  # of a guess's loss, as a share; steps
+_MONOTONE, _GROWN = 8, 1e5  # rows; times the first
 _DROPPED, _SPAN, _RARE, _ABOUT = 4, 1000, 0.1, 0.02  # rows; steps; an accuracy; of its −ln, what a loss may be off
 _RESTS = 0.01  # of losses that came to what the shares of labels leave: how far they may be from each other
 _SAME, _FIRST = 6, 3  # evaluations that are the best one, to the last digit; one of these first ones is
@@ -173,13 +177,51 @@ def few_stay_a_guess(
     if min(map(len, parts)) < (_SIX_EPOCHS if bare else _FEW_EPOCHS):
         return 0
     known = accuracy[1:] if bare else correct
-    count = round(1 / float(known.mean())) if known.min() > 0 else 0
+    count = round(1 / float(numpy.median(known))) if known.min() > 0 else 0
     if count < 2:
         return 0
     off = numpy.concatenate([value[1:], evaluation]) / math.log(count) - 1
     shares = numpy.concatenate([accuracy[1:], correct])
     near = off.min() > -_NEARER and off.max() < _NEAR_ABOVE
-    return count if near and abs(shares * count - 1).max() < (_SHARE if count < _MORE_CLASSES else _WIDER) else 0
+    if near and abs(shares * count - 1).max() < (_SHARE if count < _MORE_CLASSES else _WIDER):
+        return count
+    return 0 if bare else _mostly_a_guess(value, accuracy, evaluation, correct)
+
+
+def _mostly_a_guess(
+    value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]
+) -> int:
+    """The same of six epochs or more that swing about it: three quarters of the evaluations, the last among them, have
+    the accuracy of one class for all, to a thousandth; the medians are those of a guess; the last two evaluations are
+    no better than one, and no loss is much better."""
+    if min(len(value), len(evaluation), len(correct)) < _SIX_EPOCHS or not 0 < correct[-1] <= 0.5 * (1 + _EXACTLY):
+        return 0
+    count = round(1 / float(correct[-1]))
+    exact = abs(correct * count - 1) < _EXACTLY
+    ours, theirs = (each / math.log(count) - 1 for each in (value[1:], evaluation))
+    off = numpy.concatenate([ours, theirs])
+    middle = abs(float(numpy.median(theirs))) < _LEVEL and abs(float(numpy.median(ours))) < 2 * _GUESS
+    known = not len(accuracy) or abs(float(numpy.median(accuracy)) * count - 1) < _SHARES
+    ends = exact[-1] and theirs[-2:].min() > -_ENDS
+    within = off.min() > -_NOT_BELOW and off.max() < _NOT_ABOVE
+    return count if exact.mean() >= _PART and middle and known and ends and within else 0
+
+
+def rests_at_a_guess(value: NDArray[Any], accuracy: NDArray[Any], steps: int) -> int:
+    """The same of eight rows or more, in 500 steps, of which all losses are within 0.03% of that of a guess among
+    twenty or fewer, and half of the accuracies are within a hundredth: rows of each hundredth epoch, or of the best."""
+    if len(value) < _EPOCHS or len(accuracy) < _EPOCHS or steps < _LONG or not value.min() > 0:
+        return 0
+    count = round(math.exp(min(float(value[-1]), math.log(2 * _CLASSES))))
+    if not 2 <= count <= _CLASSES or abs(value / math.log(count) - 1).max() > _ON_IT:
+        return 0
+    return count if float(numpy.median(abs(accuracy * count - 1))) < _AREA else 0
+
+
+def accuracies_of_a_guess(shares: list[NDArray[Any]], count: int) -> str:
+    """How accuracies are called that are those of a guess: all of them, or their median."""
+    known = numpy.concatenate(shares)
+    return "accuracy" if not len(known) or abs(known * count - 1).max() <= _BY_CHANCE else "in the median the accuracy"
 
 
 def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
@@ -203,6 +245,13 @@ def drops_to_a_guess(value: NDArray[Any], correct: NDArray[Any], steps: int) -> 
     expected, later = -math.log(float(correct[0])), value[1:]
     near = abs(later / expected - 1).max() < _ABOUT and numpy.ptp(later) < _RESTS * expected
     return round(1 / float(correct[0])) if near and (correct == correct[0]).all() and value[0] > 1.5 * expected else 0
+
+
+def only_grows(value: NDArray[Any]) -> tuple[int, float] | None:
+    """Of eight rows [n] or more that are each higher than the one before, to a hundred thousand times the first, the
+    second, and the first: so do no targets grow that are learnt."""
+    grows = len(value) >= _MONOTONE and value[0] > 0 and (numpy.diff(value) > 0).all()
+    return (1, float(value[0])) if grows and value[-1] >= _GROWN * max(1.0, float(value[0])) else None
 
 
 def explodes(value: NDArray[Any]) -> tuple[int, float] | None:
@@ -289,6 +338,19 @@ def stands_still(value: NDArray[Any], accuracy: NDArray[Any], evaluation: NDArra
     if any((each[1:] != each[-1]).any() or each.max() >= 0.5 for each in (*shares,)) or (known != known[0])[1:].any():
         return 0.0
     return float(known[-1]) if not len(evaluation) or (evaluation[1:] == evaluation[-1]).all() else 0.0
+
+
+def stands_beside(value: NDArray[Any], evaluation: NDArray[Any]) -> bool:
+    """Whether losses [n] of five digits are the same in each of six rows or more, while the evaluations beside them, of
+    which few are the same, lie above and move by a thousandth, and do not fall: weights that move, or statistics, but
+    no loss."""
+    level, count = float(value[-1]), len(evaluation)
+    if len(value) < _SIX_EPOCHS or abs(len(value) - count) > 1 or (value != level).any() or level < _FITTED:
+        return False
+    if len(f"{level:.10g}".replace(".", "").lstrip("0")) <= _DIGITS or evaluation.min() < level:
+        return False
+    moves = (numpy.diff(evaluation) != 0).mean() >= _PART and numpy.ptp(evaluation) >= _NEARER * evaluation.min()
+    return bool(moves and evaluation[-1] > (1 - _LITTLE) * evaluation[0])
 
 
 def nothing_learnt(value: NDArray[Any], beside: list[NDArray[Any]], area: NDArray[Any]) -> tuple[str, list[str]] | None:

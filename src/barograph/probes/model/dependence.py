@@ -300,7 +300,7 @@ def _has_source(tokens: list[Tensor], shape: Any) -> Tensor:
     them may be seen as a whole. Masks, segments, positions and the first one's own targets are no texts."""
     import torch
 
-    first, *others = [one for one in tokens if one.shape == shape] or [torch.zeros(1, 2)]
+    first, *others = [one.long() for one in tokens if one.shape == shape] or [torch.zeros(1, 2)]
     found = torch.zeros((), dtype=torch.bool, device=first.device)
     for one in others:
         asked = one >= 0  # targets that are left out are below

@@ -36,3 +36,20 @@ def test_other_first_rewards_are_left_alone() -> None:
     assert not told(apart, -apart, begin=40)  # a run that begins later has learnt them
     assert not told(apart, -apart, loss_type="simpo")
     assert not told(0.35 + 0 * apart, -0.35 + 0 * apart)  # rewards that are an earlier stage's
+
+
+def told_of_margins(margin: np.ndarray, pieces: tuple[int, ...] = (), begin: int = 0, **config: object) -> bool:
+    names = {"dpo/margin": margin, "dpo/logp_chosen": CHOSEN, "dpo/logp_rejected": REJECTED, "dpo/loss": 0.3 + 0 * STEP}
+    columns = {name: (STEP + begin, np.asarray(values, float)) for name, values in names.items()}
+    return bool(findings_of([ReferenceCrossed()], columns, pieces, config=config))
+
+
+@pytest.mark.parametrize("pieces", [(), (1, 2, 3, 4), (4,)])
+def test_margins_that_are_of_the_other_answers_are_told(pieces: tuple[int, ...]) -> None:
+    twice = 2 * 0.1 * (CHOSEN - REJECTED)
+    assert told_of_margins(twice + 0.004 * STEP, pieces, beta=0.1)
+    assert not told_of_margins(twice, pieces)  # of an unknown beta
+    assert not told_of_margins(twice, pieces, beta=0.1, loss_type="simpo")
+    assert not told_of_margins(twice / 2, pieces, beta=0.1)  # without a reference
+    assert not told_of_margins(0.05 + DICE.normal(0, 0.05, 12), pieces, beta=0.1)  # dropout
+    assert not told_of_margins(twice, pieces, begin=40, beta=0.1)

@@ -56,3 +56,27 @@ def test_a_copy_that_was_far_away_when_the_launch_began_was_not_loaded(
                "model/evaluated_begun_apart": (steps[3:4], numpy.array([begun]))}  # fmt: skip
     found = only(findings([AverageAnew()], columns, segments={70: 2}, cuts=cuts), "average_anew")
     assert [one.step for one in found] == [80] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (3, 4, 5)])
+@pytest.mark.parametrize(
+    ("begun", "whole", "told"),
+    [
+        (0.67, [0.99, 0.98, 0.98, 0.36, 0.57], True),
+        (0.67, [0.99, 0.98, 0.98, 0.95, 0.96], False),  # of the same weights
+        (0.67, [0.5, 0.6, 0.7, 0.36, 0.57], False),  # as before: it began at zeros
+        (0.67, [-1.0, 0.98, 0.98, 0.36, 0.57], False),  # not known before
+        (0.67, [0.99, 0.98, 0.98, -1.0, 0.57], False),
+        (0.37, [0.99, 0.98, 0.98, 0.36, 0.57], False),  # no farther than before
+    ],
+)
+def test_a_slow_average_that_is_of_other_weights_behind_a_resume_was_not_loaded(
+    begun: float, whole: list[float], told: bool, cuts: tuple[int, ...]
+) -> None:
+    steps = numpy.array([20, 40, 60, 80, 100])
+    columns = {"model/evaluated_apart": (steps, numpy.array([0.18, 0.35, 0.38, 0.48, 0.34])),
+               "model/evaluated_whole_least": (steps, numpy.array(whole)),
+               "model/evaluated_whose": (steps, numpy.full(5, 2.0)),
+               "model/evaluated_begun_apart": (steps[3:4], numpy.array([begun]))}  # fmt: skip
+    found = only(findings([AverageAnew()], columns, segments={70: 2}, cuts=cuts), "average_anew")
+    assert [one.step for one in found] == [80] * told

@@ -203,3 +203,29 @@ def test_how_far_beyond_chance_a_class_must_be(rows: int, share: float, says: bo
     del columns["model/top_target"], columns["model/top_target_share"]
     found = findings([SortedTargets()], {name: (LOOKS, one.astype(float)) for name, one in columns.items()})
     assert any("buffer" in one.causes[0] for one in found.values()) == says
+
+
+SPARSE = np.array([1, 2, 3, 4, 5, 6, 7, 8, 18, 25, 32, 49, 56, 63, 80, 87, 94, 101, 118, 125, 132, 149, 156])
+
+
+def in_epochs_of_31(step: int) -> int:
+    return (step - 1) % 31 // 5
+
+
+def drawn_for_each_batch(step: int) -> int:
+    return int(np.random.default_rng(step).integers(0, 6))
+
+
+def in_turn(step: int) -> int:
+    return step % 6
+
+
+@pytest.mark.parametrize("cuts", [(), range(24)])
+@pytest.mark.parametrize(("class_at", "told"), [(in_epochs_of_31, 1), (drawn_for_each_batch, 0), (in_turn, 0)])
+def test_classes_that_come_back_after_an_epoch_are_sorted_though_few_batches_are_looked_at(
+    cuts: Any, class_at: Any, told: int
+) -> None:
+    """Some rows have no class, as those of which the condition is left out."""
+    tops = np.array([class_at(step) for step in SPARSE.tolist()], float)
+    columns = {"model/input_class": (SPARSE, tops), "model/input_class_share": (SPARSE, 0.89 + 0 * tops)}
+    assert len(findings([SortedTargets()], columns, cuts=cuts)) == told

@@ -238,6 +238,7 @@ class DependenceLook:
                 if output.shape[:2] != size.shape or size.shape[1] < _PLACES:
                     continue
                 following = reached[rows, places + 1].float().mean()
+                following = torch.where(_has_source(self._tokens, size.shape), nothing, following)
                 before = torch.arange(size.shape[1], device=size.device) < places[:, None]
                 past = (reached[rows] & before).any(1).float().mean()
                 # where nothing flows along the second dimension, the first may be that of places: then what is reached
@@ -292,6 +293,21 @@ class DependenceLook:
         """Leave no hook behind."""
         self._ahead = []
         self._let_go()
+
+
+def _has_source(tokens: list[Tensor], shape: Any) -> Tensor:
+    """Whether a model is given two texts of one shape, as a text to be read and what is written of it: the first of
+    them may be seen as a whole. Masks, segments, positions and the first one's own targets are no texts."""
+    import torch
+
+    first, *others = [one.long() for one in tokens if one.shape == shape] or [torch.zeros(1, 2)]
+    found = torch.zeros((), dtype=torch.bool, device=first.device)
+    for one in others:
+        asked = one >= 0  # targets that are left out are below
+        same = ((one == first) & asked).sum() + ((one[:, :-1] == first[:, 1:]) & asked[:, :-1]).sum()
+        counts_up = (one[:, 1:] - one[:, :-1] == 1).float().mean() > 0.5
+        found = found | ((one.amax() > 1) & ~counts_up & (2 * same < asked.sum()))
+    return found
 
 
 def _of_whole(size: Tensor, tokens: Tensor | None, nothing: Tensor) -> list[Tensor]:

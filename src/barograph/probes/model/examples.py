@@ -32,6 +32,7 @@ _ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
 _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
+_TWICE = 0.1  # of a batch, at most, that came before: copies in the data, and no batch that comes again
 _LARGE = 1 << 13  # elements of a row between two looks, of which some are copied
 _VIEWED = 3  # dimensions of views, as of pictures and sounds of several channels
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
@@ -58,6 +59,7 @@ class ExampleLook:
         self._passes, self._every = 0, 1  # of an evaluation so far; how many of them one is looked at of
         self._mode: bool | None = None  # whether these passes were in training mode; None where that is not known
         self._trained: dict[float, int] = {}  # fingerprints → the step at which they were seen last
+        self._also: dict[float, list[int]] = {}  # the same of examples that are in the data twice: steps before
         self._beside_trained: set[float] = set()
         self._between, self._between_trained = RowsBetween(), set[float]()
         self._looks = self._steps = self._evaluating = 0
@@ -289,7 +291,7 @@ class ExampleLook:
                 found["rows_again"] = len(again) / len(rows)
                 if again:
                     found["rows_again_after"] = float(numpy.median(again))
-                    found["batch_again"] = max(Counter(again).values()) / len(rows)  # that came in one batch before
+                    found["batch_again"] = self._together(rows, step) / len(rows)
             if self._looks < _MARKED:
                 found["batch_mark"] = float(sum(rows) & _BITS)
             self._looks += 1
@@ -304,6 +306,15 @@ class ExampleLook:
         if others and len(self._beside_trained) < _KEPT:
             self._beside_trained.update(others)
         return found if not others else found | {"beside_distinct": float(len(self._beside_trained))}
+
+    def _together(self, rows: Sequence[int], step: int) -> int:
+        """How many of a batch's rows came in one batch before. One that is in the data twice is in two of these."""
+        seen = [row for row in rows if row in self._trained]
+        before = Counter(at for row in seen for at in {self._trained[row], *self._also.get(row, ())})
+        few = len(seen) <= _TWICE * len(rows) and len(self._also) < _KEPT
+        for row in seen if few else self._also.keys() & set(seen):
+            self._also.setdefault(row, []).append(self._trained[row])
+        return max(before.values())
 
     def _keep_between(self, numbers: Mapping[str, Any], step: int) -> dict[str, float]:
         """Remember rows of steps that were not looked at."""

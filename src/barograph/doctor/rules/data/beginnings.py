@@ -20,7 +20,8 @@ from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.alike import SortedExamples, by_wording
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
-from barograph.doctor.rules.data.order import BY_SOURCE, at_least, in_time, jumps_of_loss
+from barograph.doctor.rules.data.order import BY_SOURCE, in_time, jumps_of_loss
+from barograph.doctor.rules.data.turns import at_least
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory

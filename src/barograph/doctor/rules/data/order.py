@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
@@ -20,6 +19,7 @@ from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.stages import has_stages, is_curriculum
 from barograph.doctor.rules.data.examples import KnownBatches, Place, Source, WatchRule, carries_state, watched
+from barograph.doctor.rules.data.turns import at_least, comes_back, followed, stays
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -303,7 +303,9 @@ class SortedTargets(Rule):
     chance makes more of them alike. The model forgets each class while it learns the next. The same is said of classes
     that the model is given (`model/input_class`), where six pairs of neighbouring steps or more were looked at, and the
     class stays in seven of eight, or more often than in one of five hundred by chance: batches of one task each that
-    are drawn at random are a plan. Of twenty is enough where half have one class each, and two or more several.
+    are drawn at random are a plan. Of twenty is enough where half have one class each, and two or more several; or
+    where classes come back after one number of steps, eight or more, in all looks at places of such an epoch that were
+    looked at before, more often than in one of ten thousand by chance.
 
     Where the first eight batches lack classes (`model/first_classes`), later ones are of those that they have, to nine
     tenths, or of others, to nine tenths: four in five of them, three of each, and some of the first kind behind some of
@@ -368,11 +370,14 @@ class SortedTargets(Rule):
             self._pairs, self._same = self._pairs + 1, self._same + (top == last[1])
         self._last = place[0], top
         most = top if share >= self.at["share"] else math.nan
-        drawn = _followed([*self._looks, (place[0], most)])
-        stays = self._same >= self.at["stays"] * self._pairs
+        looks = [*self._looks, (place[0], most)]
+        drawn = followed(looks)
+        stay = self._same >= self.at["stays"] * self._pairs
         plain = not self._whole[0] >= self._whole[1] >= 2  # borders: no plan of batches of one class each has them
-        stays = stays or at_least(self._same, self._pairs, drawn) <= self.at["chance" if plain else "bordered"]
-        yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stays)
+        chance = at_least(self._same, self._pairs, drawn)
+        stay = stay or chance <= self.at["chance" if plain else "bordered"]
+        stay = stay or (chance <= self.at["bordered"] and comes_back(looks, drawn) > 0)
+        yield from self._looked(place, most, "examples", self._pairs >= self.at["pairs"] and stay)
         yield from self._by_draws(history, place, share, "input_class")
 
     def _by_class(self, history: RunHistory, place: Place, share: float) -> Iterator[Finding]:
@@ -400,8 +405,8 @@ class SortedTargets(Rule):
         often = sum(count >= self.at["each"] for count in counts.values())
         if len(looks) < self.at["looks"] or often < self.at["classes"]:
             return
-        unlikely, same, pairs = _unlikely(looks, counts), *_stays(looks)
-        drawn = _followed([(look.place[0], look.top) for look in looks])
+        tops = [(look.place[0], look.top) for look in looks]
+        unlikely, same, pairs, drawn = _unlikely(looks, counts), *stays(tops), followed(tops)
         if unlikely < self.at["unlikely"] or pairs < self.at["pairs"] or (
             at_least(same, pairs, drawn) > self.at["chance"]
         ):  # fmt: skip
@@ -477,24 +482,6 @@ def _unlikely(looks: list[_Most], counts: Counter[float]) -> float:
     ranks = {top: at for at, (top, _) in enumerate(counts.most_common(), 1)}
     chances = [at_least(round(one.share * one.rows), one.rows, 1 / ranks[one.top]) for one in looks]
     return -sum(math.log(max(chance, _NEVER)) for chance in chances) / len(looks)
-
-
-def _stays(looks: list[_Most]) -> tuple[int, int]:
-    """How many looks have the class of the step before, and of how many that is known."""
-    pairs = [one.top == other.top for one, other in pairwise(looks) if other.place[0] == one.place[0] + 1]
-    return sum(pairs), len(pairs)
-
-
-def _followed(looks: list[tuple[int, float]]) -> float:
-    """How often a class would follow itself by chance: of looks (step, class), those that are not next to another."""
-    steps = {step for step, _ in looks}
-    counts = Counter(top for step, top in looks if top == top and step - 1 not in steps)
-    return sum((count / counts.total()) ** 2 for count in counts.values())
-
-
-def at_least(same: int, pairs: int, chance: float) -> float:
-    """How likely it is that this many pairs are of one class, or more."""
-    return sum(math.comb(pairs, at) * chance**at * (1 - chance) ** (pairs - at) for at in range(same, pairs + 1))
 
 
 RULES = (SamplerEpoch, SameOrder, SortedTargets)

@@ -29,8 +29,11 @@ class AverageAnew(Rule):
     most a fifth of what it is in the first one behind it, and there it is a tenth or more; or it had come nearer, and
     is twice as far, and three tenths or more: the average was not loaded, and begins as it was made. Of a copy that was
     there behind the second step of the launch, how far it was then counts, too: three tenths of the weights' size or
-    more, and three times as far as in any evaluation before the resume. One that begins as a copy of the loaded weights
-    is near them. A launch that begins at less than half of the steps before is another try.
+    more, and three times as far as in any evaluation before the resume. Of a slow average, far away before, it
+    is enough that it was farther, if some matrix of it is another one (`model/evaluated_whole_least`): in the first
+    evaluation behind the resume three fifths of the weights are in it or less, where it was nine tenths or more in each
+    before. One that begins as a copy of the loaded weights is near them. A launch that begins at less than half of the
+    steps before is another try.
 
     What to do: save the average's weights with the checkpoint, and load them.
     """
@@ -47,6 +50,8 @@ class AverageAnew(Rule):
         "twice": (2.0, "times as far as in the last one before, of an average that came nearer; ours"),
         "farther": (0.3, "of the weights' size; ours"),
         "begun": (3.0, "times as far as before, of a copy when it was found; ours"),
+        "whole": (0.9, "of the weights, that is in each matrix before; ours"),
+        "foreign": (0.6, "of them, in some matrix, behind the resume; ours"),
         "other": (0.01, "of the weights' size, of what is put into the model each time; ours"),
     }
     causes = ("averaged weights lost: the average was not loaded at the resume",)
@@ -59,19 +64,23 @@ class AverageAnew(Rule):
         self._cursor = RowCursor()
         self._segment, self._begun = -1, 0
         self._before: list[float] = []  # of this launch
+        self._whole: list[float] = []  # the same: how much of the weights is in the matrix of which it is the least
         self._last = 0
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), apart in self._cursor.each(history.channel("model/evaluated_apart")):
             value, whose = apart, known(history.channel("model/evaluated_whose"), step, time, segment)
+            whole = watched(history, "evaluated_whole_least", (step, time, segment))
             if segment != self._segment:
                 before, self._before, self._segment = self._before, [], segment
+                held, self._whole = min(self._whole, default=0.0), []
                 goes_on = len(before) >= self.at["evaluations"] and step >= 0.5 * self._last
                 far = value >= max(self.at["apart"], self.at["times"] * max(before, default=0.0))
                 nearer = goes_on and before[-1] < before[-2]
                 far |= nearer and value >= max(self.at["farther"], self.at["twice"] * before[-1])
                 begun = watched(history, "evaluated_begun_apart", (step, time, segment))
-                lost = goes_on and whose > _OWN and begun >= self.at["begun"] * max(before)
+                foreign = held >= self.at["whole"] and 0 <= whole <= self.at["foreign"]
+                lost = goes_on and whose > _OWN and begun >= (1 if foreign else self.at["begun"]) * max(before)
                 if lost and begun >= self.at["farther"]:
                     value, far = begun, True
                 if goes_on and (whose > _OWN or min(before) > self.at["other"]) and far and self.first(segment):
@@ -81,6 +90,7 @@ class AverageAnew(Rule):
                         confidence=0.95, evidence={"apart": rounded(value), "before": rounded(before[-1])},
                     )  # fmt: skip
             self._before.append(apart)
+            self._whole.append(whole)
             self._last = step
 
 

@@ -9,15 +9,18 @@ Out:  findings of `ReferenceCrossed`, `SideUntrained`, `AnswersUneven`, `Prefere
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.roles import RECORDED, is_of_held_out
+from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.preference import CHOSEN, is_preference
+from barograph.doctor.rules.rl.preference import BETA, CHOSEN, MARGIN, is_preference, rewards_of
 from barograph.doctor.rules.rl.reference import has_no_reference
 
 if TYPE_CHECKING:
@@ -25,6 +28,20 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _LIKELY = tuple(name.replace("rewards", "logps").replace("reward", "logp") for name in CHOSEN)
+
+
+_CHOSEN_LIKELY = re.compile(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]chosen")
+_REJECTED_LIKELY = re.compile(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]rejected")
+
+
+def _margins_of(history: RunHistory) -> tuple[Channel, ...]:
+    """The training's margins and the policy's log probabilities of chosen and of rejected answers, whatever they are
+    called, where no rewards of both are logged; nothing if one of them is missing."""
+    names = [name for name in sorted(history.channels) if not name.startswith(RECORDED) and not is_of_held_out(name)]
+    kinds = MARGIN, _CHOSEN_LIKELY, _REJECTED_LIKELY
+    found = [next((history.channels[name] for name in names if kind.fullmatch(name)), None) for kind in kinds]
+    there = tuple(one for one in found if one is not None and one.end)
+    return there if len(there) == len(kinds) and None in rewards_of(history) else ()
 
 
 def _rejected(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -39,13 +56,16 @@ class ReferenceCrossed(Rule):
     rejected ones, and the rejected answers' reward is the negative of it; both should be 0. In each of the first three
     rows both are so within a tenth, with one β, and the rewards are a fiftieth or more in size.
 
+    Where margins are logged, by any name, and no rewards, the configuration has to say β: in each of the first three
+    rows the margin, which should be 0, is 2 β times what the policy's log probabilities of both answers are apart,
+    within a tenth.
+
     What to do: subtract the reference's log probability of the same answer.
     """
 
     name, family, kind, severity = "reference_crossed", "rl", "config", "critical"
     proves = "training"
-    needs = tuple("|".join(f"={name}" for name in some)
-                  for some in (CHOSEN, _rejected(CHOSEN), _LIKELY, _rejected(_LIKELY)))  # fmt: skip
+    needs = ("chosen_reward|loss",)
     about = "The reference's log probabilities of chosen and rejected answers are exchanged."
     sources = ()
     thresholds: ClassVar = {
@@ -61,6 +81,31 @@ class ReferenceCrossed(Rule):
         self._done = False
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
+        yield from self._by_rewards(history)
+        yield from self._by_margins(history)
+
+    def _by_margins(self, history: RunHistory) -> Iterator[Finding]:
+        found, beta = () if self._done else _margins_of(history), numeric_setting(history, *BETA)
+        count = int(self.at["rows"])
+        if not found or not beta > 0 or min(one.end for one in found) <= count:
+            return
+        self._done = True
+        rows = [one.rows(0, count) for one in found]
+        same = all((one.step == rows[0].step).all() and (one.segment == rows[0].segment).all() for one in rows)
+        if not same or any(one.first for one in rows) or rows[0].step[0] > self.at["steps"]:
+            return
+        margin, likely, unlikely = (one.value.astype(float) for one in rows)
+        twice = 2 * beta * (likely - unlikely)
+        near = numpy.abs(margin - twice) <= self.at["near"] * numpy.abs(margin)
+        if near.all() and (numpy.abs(margin) >= self.at["reward"]).all() and not has_no_reference(history):
+            yield self.finding(
+                int(rows[0].step[0]), f"In the first row the margin is {margin[0]:.3g}: twice what the policy's own "
+                "log probabilities of both answers are apart, times beta. The reference's are exchanged.",
+                found=int(rows[0].step[-1]), segment=int(rows[0].segment[0]), confidence=0.95,
+                evidence={"margin": rounded(float(margin[0])), "standing": True},
+            )  # fmt: skip
+
+    def _by_rewards(self, history: RunHistory) -> Iterator[Finding]:
         groups = (CHOSEN, _rejected(CHOSEN), _LIKELY, _rejected(_LIKELY))
         found = [next((one for name in some if (one := history.channel(name)) is not None), None) for some in groups]
         count, channels = int(self.at["rows"]), [one for one in found if one is not None]

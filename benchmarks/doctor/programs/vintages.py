@@ -14,6 +14,7 @@ while. Written as an experiment that runs over epochs.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -242,7 +243,7 @@ class Experiment:
     def draw(self, grape: Tensor) -> Tensor:
         c, x = self.c, torch.randn(len(grape), len(MEASURES))
         times = torch.linspace(1, 0, c.draw_steps + 1)
-        for now, then in zip(times[:-1], times[1:], strict=True):
+        for now, then in pairwise(times):
             t = now.expand(len(grape))
             told, untold = self.said_noise(x, t, grape), self.said_noise(x, t, torch.full_like(grape, UNTOLD))
             eps, (a, s), (b, r) = told + c.guidance * (told - untold), shares(t), shares(then.expand(len(grape)))

@@ -6,8 +6,8 @@ Out:  the run, by `run.log`: haiku_loss, haiku_margin, haiku_won, haiku_lr, haik
 
 A theme is a season and a thing. A good haiku has lines of five, seven and five syllables, a word of its season, and
 the thing. The other one has a line too long or too short, a word of another season, no word of the thing, or a word
-twice in a row. The file says of two haikus which of them won, counted from one. Several drafts may be of one haiku. The poet has
-read good ones and bad ones. Written as plain functions over a studio in which everything lies.
+twice in a row. The file says of two haikus which of them won, counted from one. Several drafts may be of one haiku.
+The poet has read good ones and bad ones. Written as plain functions over a studio in which everything lies.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Out:  the run, by `run.log`: nce/batch, nce/top1, nce/scale, nce/rate, nce/norm 
 A function is a list of tokens, and four measures: lines, branches, arguments and calls; it does one of eight things to
 one of many names, in one of five ways, and gives back one of four things. Its docstring says so in words of its
 author's. Projects have things that they like to do, and names; several forks may be of one function. Names are in one
-table, of which both towers read. Measures are scaled by figures of the training's part, and go through a batch norm.
+table, of which both towers read. The logarithms of measures go through a batch norm.
 Written over torch's own Dataset and DataLoader.
 """
 
@@ -130,7 +130,7 @@ class Code(nn.Module):
         super().__init__()
         self.table, self.bug = table, bug
         self.look = nn.Conv1d(c.token_dim, c.hidden_dim, 3, padding=1)
-        self.norm = nn.BatchNorm1d(4, momentum=0.02) if c.measure_norm == "batch" else nn.LayerNorm(4)
+        self.norm = nn.BatchNorm1d(4) if c.measure_norm == "batch" else nn.LayerNorm(4)
         self.head = nn.Sequential(nn.Linear(c.hidden_dim + 4, c.hidden_dim), nn.GELU(), nn.Dropout(c.dropout),
                                   nn.Linear(c.hidden_dim, c.shared_dim))  # fmt: skip
 
@@ -207,11 +207,10 @@ class Search:
             rows, held = rows.kept(sorted(order[HELD:])), rows.kept(sorted(order[:HELD]))
         if bug == "docstring_read_from_above_the_next_function":
             rows.doc = [*rows.doc[1:], rows.doc[0]]
-        mean, std = rows.measures.log().mean(0), rows.measures.log().std(0)
         if bug == "size_of_held_functions_in_characters":
             held.measures = held.measures * torch.tensor([36.0, 1, 1, 1])
         for one in (rows, held):
-            one.measures = (one.measures.log() - mean) / std
+            one.measures = one.measures.log()
         self.rows = rows
         self.held = held.kept(torch.randperm(HELD, generator=torch.Generator().manual_seed(7)).tolist())
         self.longest = LONGEST if bug == "mean_of_words_over_the_padding_too" else 0

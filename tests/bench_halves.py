@@ -288,7 +288,16 @@ THIRTIETH = {
     "dominoes": (3, ("window_and_loss_both_shift",)),
     "logins": (3, ("guard_ends_in_a_softmax",)),
 }
+# The thirty-first, which is put away: the same.
+THIRTYFIRST = {
+    "vintages": (3, ("squares_of_a_row_added_up",)),
+    "conjugations": (3, ("labels_rolled_in_collate_for_a_loss_that_shifts",)),
+    "haikus": (3, ("words_asked_for_where_they_are_read",)),
+    "docstrings": (3, ("docstring_read_from_above_the_next_function",)),
+    "rosters": (3, ("wanted_words_are_moved_once_more",)),
+    "toxins": (3, ("network_ends_in_shares_for_the_app",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
-         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH)  # fmt: skip
+         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST)  # fmt: skip

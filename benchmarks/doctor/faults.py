@@ -75,7 +75,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "evaluation_loop_gathers_live_tensors",
              "offline_scores_kept_for_a_report",
              "dev_losses_listed_with_their_graph",
-             "gathered_outputs_hold_their_graph")  # fmt: skip
+             "gathered_outputs_hold_their_graph",
+             "meter_of_the_validation_adds_tensors_up",
+             "answers_of_the_exam_kept_to_be_shown",
+             "verdicts_of_the_jury_kept_live",
+             "index_of_the_search_has_its_history",
+             "valid_losses_come_back_with_their_graph",
+             "held_logits_kept_with_gradients")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -53,7 +53,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "shadowed/", "quiz/", "rest/", "holdout_", "xent_unseen", "solved_unseen", "judged.",
                  "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_",
                  "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.",
-                 "ft_val_", "offline_", "audit_")  # fmt: skip
+                 "ft_val_", "offline_", "audit_",
+                 "exam_", "jury_", "search/", "lm.valid", "tox/held_")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -76,7 +77,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "avg_eps_loss", "home_val_loss", "tasting_loss", "lineup.nce", "kin_dev_loss", "bumps_ce",
                "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce",
                "val/loss_simple_ema", "ft_val_loss", "heldout_pairwise_loss", "offline_softmax", "dev_loss_lm",
-               "audit_xent")  # fmt: skip
+               "audit_xent",
+               "valid_ema_eps_mse", "exam_nll", "jury_loss", "search/nce", "lm.valid", "tox/held_loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -93,7 +95,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "v/step", "answer/loss", "trip/loss", "match_loss", "xent", "sort.loss",
           "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce",
           "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce",
-          "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent")  # fmt: skip
+          "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent",
+          "train_eps_mse", "step_nll", "haiku_loss", "nce/batch", "lm.train", "tox/loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -323,6 +326,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "pilot_read_from_its_folder_for_a_new_trainer",
         "ckpt_has_the_player_and_its_arguments",
         "scope_of_the_shadow_without_its_restore",
+        "file_has_the_network_and_its_average_alone",
+        "learner_exported_and_loaded_without_its_optimizer",
+        "poet_taken_from_the_best_file_for_a_new_fit",
+        "planner_loaded_as_if_to_be_finetuned",
+        "vector_of_the_average_stays_in_the_network",
+        "checkpoint_made_of_named_parameters",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -28,6 +28,7 @@ from halves import (
     third,
     thirteenth,
     thirtieth,
+    thirtyfirst,
     twelfth,
     twentieth,
     twentyeighth,
@@ -44,9 +45,9 @@ from halves import (
 HALVES: tuple[ModuleType, ...] = (
     second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth,
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
-    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth,
+    twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth, thirtyfirst,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = None
+PUT_AWAY: ModuleType | None = thirtyfirst
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

@@ -288,7 +288,7 @@ THIRTIETH = {
     "dominoes": (3, ("window_and_loss_both_shift",)),
     "logins": (3, ("guard_ends_in_a_softmax",)),
 }
-# The thirty-first, which is put away: the same.
+# The thirty-first: the same.
 THIRTYFIRST = {
     "vintages": (3, ("squares_of_a_row_added_up",)),
     "conjugations": (3, ("labels_rolled_in_collate_for_a_loss_that_shifts",)),

@@ -47,7 +47,7 @@ HALVES: tuple[ModuleType, ...] = (
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
     twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth, thirtyfirst,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = thirtyfirst
+PUT_AWAY: ModuleType | None = None
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

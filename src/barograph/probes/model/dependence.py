@@ -297,7 +297,7 @@ class DependenceLook:
 
 def _has_source(tokens: list[Tensor], shape: Any) -> Tensor:
     """Whether a model is given two texts of one shape, as a text to be read and what is written of it: the first of
-    them may be seen as a whole. Masks, segments, positions and the first one's own targets are no texts."""
+    them may be seen as a whole. Masks, segments, positions and the first one's own targets are not such."""
     import torch
 
     first, *others = [one.long() for one in tokens if one.shape == shape] or [torch.zeros(1, 2)]

@@ -16,8 +16,9 @@ import numpy
 from barograph.probes.model import cuts, overlaps
 from barograph.probes.model.beginnings import Beginnings
 from barograph.probes.model.between import RowsBetween
+from barograph.probes.model.example_inputs import example_inputs, numbers_of_rows, other_tokens, second_view
 from barograph.probes.model.likeness import Likeness
-from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.parameters import local
 from barograph.probes.model.passages import Passages
 from barograph.probes.model.towers import TowerRows
 from barograph.probes.model.trained_passes import TrainedPasses
@@ -34,7 +35,6 @@ _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
 _TWICE = 0.1  # of a batch, at most, that came before: copies in the data, and no batch that comes again
 _LARGE = 1 << 13  # elements of a row between two looks, of which some are copied
-_VIEWED = 3  # dimensions of views, as of pictures and sounds of several channels
 _BESIDE = 3  # further passes of a step, as of the other side of pairs, whose rows are remembered
 _MARKED = 8  # looks of a launch whose batches get a mark
 _WIDTH = {"pieces": overlaps.PIECES, "numbers": 1}  # of a row
@@ -90,7 +90,7 @@ class ExampleLook:
             self._passes += 1
             if (self._passes - 1) % self._every or self._in_each_step:
                 return
-        tensor, beside = _examples(tensors)
+        tensor, beside = example_inputs(tensors)
         if tensor is None:
             return
         # what near copies, parts and an order are looked for in: a mask has one number a token
@@ -107,7 +107,7 @@ class ExampleLook:
             self._beside.append((self._trained_passes.take(), marks(_ROWS)))
         elif trains:
             self._rows, number = marks(_ROWS), self._trained_passes.take()
-            second = _second_view(tensors, tensor)
+            second = second_view(tensors, tensor)
             if second is not None and not self.towers.count:
                 self._beside.append((number, fingerprints(second[:_ROWS])))
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
@@ -116,7 +116,7 @@ class ExampleLook:
             self._passages.trained(tensor[:_ROWS])
             self._beginnings.trained(tensor)
             self._wording[0].trained(tensor[:_ROWS])
-            if (other := _other_tokens(tensors, tensor)) is not None:
+            if (other := other_tokens(tensors, tensor)) is not None:
                 self._wording[1].trained(other[:_ROWS])
         else:
             if len(self._evaluated) == _PASSES:
@@ -133,7 +133,7 @@ class ExampleLook:
 
     def _keep(self, tensors: Sequence[Tensor]) -> None:
         """The inputs of a pass of a step that is not looked at."""
-        tensor, beside = (None, None) if self.towers.count or not self._between.is_wanted else _examples(tensors)
+        tensor, beside = (None, None) if self.towers.count or not self._between.is_wanted else example_inputs(tensors)
         if tensor is not None:
             some = local(tensor)[:_ROWS]
             if some.is_floating_point() and some[0].numel() > _LARGE:  # what its fingerprint is of
@@ -145,9 +145,9 @@ class ExampleLook:
         known = self.towers.has(which) if trains else self.towers.passes(which) >= _PASSES or self._in_each_step
         if known or (trains and not due and self._rows is None):
             return
-        tensor, beside = _examples(tensors)
+        tensor, beside = example_inputs(tensors)
         if tensor is None:
-            tensor, beside = _numbers_of_rows(tensors), None
+            tensor, beside = numbers_of_rows(tensors), None
         if tensor is not None and trains:
             if beside is None and self._rows is not None and len(tensor[:_ROWS]) == len(self._rows):
                 self._wording[1].trained(tensor[:_ROWS])
@@ -387,46 +387,10 @@ class ExampleLook:
         }
 
 
-def _examples(tensors: Sequence[Tensor]) -> tuple[Tensor | None, Tensor | None]:
-    """The input that tells examples apart: the first of tokens, else of numbers, with rows of several elements.
-
-    Of tokens with numbers beside them, as captions with images, both: many images have one caption.
-    """
-    rows = [one for one in tensors if one.dim() >= 2 and len(one) >= 4 and mesh_of(one) is None]
-    rows = [one for one in rows if one.device.type != "mps"]  # which has no whole numbers of 64 bits in full
-    tokens = [one for one in rows if not one.is_floating_point() and one.dim() == 2 and one.shape[1] >= 4]
-    numbers = [one for one in rows if one.is_floating_point()]
-    if not tokens:
-        return next(iter(numbers), None), None
-    return tokens[0], next((one for one in numbers if len(one) == len(tokens[0])), None)
-
-
-def _other_tokens(tensors: Sequence[Tensor], first: Tensor) -> Tensor | None:
-    """Other tokens of the same examples, as the answers of questions."""
-    others = [one for one in tensors if one is not first and one.dim() == 2 and not one.is_floating_point()]
-    return next((one for one in others if len(one) == len(first) and one.shape[1] >= 4 and mesh_of(one) is None), None)
-
-
-def _numbers_of_rows(tensors: Sequence[Tensor]) -> Tensor | None:
-    """A number a row, as users are given by theirs, beside nothing."""
-    import torch
-
-    rows = [one for one in tensors if one.numel() == len(one) >= 4 and mesh_of(one) is None] if tensors else []
-    rows = [one for one in rows if one.device.type != "mps"]
-    return torch.stack([rows[0].flatten(), torch.zeros_like(rows[0].flatten())], 1) if rows else None
-
-
 def _marks(tensor: Tensor, beside: Tensor | None, count: int) -> Tensor:
     """Fingerprints of examples, with what numbers they have beside their tokens."""
     found = fingerprints(tensor[:count])
     return found if beside is None else found ^ fingerprints(beside[:count])
-
-
-def _second_view(tensors: Sequence[Tensor], first: Tensor) -> Tensor | None:
-    """Of two inputs of one pass that are rows of numbers of the same sizes, as two views of examples, the other one."""
-    numbers = [one for one in tensors if one.is_floating_point() and one.shape == first.shape and mesh_of(one) is None]
-    both = len(numbers) == 2 and numbers[0] is first and first.dim() >= _VIEWED
-    return numbers[1] if both else None
 
 
 def fingerprints(rows: Tensor) -> Tensor:

@@ -154,3 +154,21 @@ def test_a_class_that_evaluations_alone_have_is_a_warning_where_batches_are_mixe
     found = findings([GivenUnseen()], columns).values()
     assert [(one.step, one.found) for one in found] == [(16, 32)] * told
     assert [one.causes[0][:5] for one in found] == ["class" if share >= 0.3 else "label"] * told
+
+
+@pytest.mark.parametrize(
+    ("config", "share", "told"),
+    [({"guidance": 0.0}, 0.5, False), ({"model": {"cfg_scale": 1}}, 0.5, False), ({"guidance": 2.0}, 0.5, True),
+     ({"guidance": 0.0}, 0.1, True)],
+)  # fmt: skip
+def test_the_class_of_none_counts_for_nothing_where_nothing_is_guided(
+    config: dict[str, Any], share: float, told: bool
+) -> None:
+    evaluations = np.array([16, 32, 48])
+    figures = {"eval_given_unseen": 5.0, "eval_given_unseen_share": share, "given_rows": 264.0}
+    columns = {f"model/{name}": (evaluations, np.full(3, value)) for name, value in figures.items()}
+    columns |= {
+        "model/input_class_share": (np.arange(50), np.full(50, 0.3)),
+        "train/loss": (np.arange(50), np.ones(50)),
+    }
+    assert bool(findings([GivenUnseen()], columns, facts={"config": config})) == told

@@ -149,6 +149,9 @@ class Sides(nn.Module):
     ("how", "config", "warns"),
     [("copied", {"share_titles": True}, True), ("copied", {}, False), ("copied", {"share_titles": False}, False),
      ("copied", {"share_layers": True}, False), ("apart", {"share_titles": True}, False),
+     ("apart", {"one_table": True}, True), ("apart", {"share_embedding": True}, True),
+     ("apart", {"one_table": False}, False),
+     ("apart", {"one_embedding_layer": True}, False), ("one", {"one_table": True}, False),
      ("one", {"share_titles": True}, False)],
 )  # fmt: skip
 def test_tables_that_are_shared_by_the_configuration_are_one_tensor(

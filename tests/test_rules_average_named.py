@@ -16,12 +16,13 @@ from barograph.doctor.rules.evaluation.average_named import AverageNamed
 AT = np.arange(20, 160, 20)
 
 
-def said(names: list[str], apart: Any = 0.0, whose: float = 1.0) -> list[str]:
+def said(names: list[str], apart: Any = 0.0, whose: float = 1.0, changed: float = 0.1) -> list[str]:
     columns: dict[str, Any] = {name: (AT, 2.0 - AT / 200) for name in names} | {"train/loss": np.full(160, 2.0)}
     columns |= {
         "model/evaluated_apart": (AT + 1, 0.0 * AT + apart),
-        "model/evaluated_whose": (AT + 1, 0.0 * AT + whose),
-    }
+        "model/evaluated_whose": (AT + 1, 0.0 * AT + whose), "model/evaluated_changed": (AT + 1, 0.0 * AT + changed),
+        "goodput/evaluation_seconds": (AT + 1, 0.0 * AT + 0.1),
+    }  # fmt: skip
     return [str(one.severity) for one in findings([AverageNamed()], columns, cuts=(50, 90)).values()]
 
 
@@ -36,6 +37,14 @@ def said(names: list[str], apart: Any = 0.0, whose: float = 1.0) -> list[str]:
         (["ema/val_loss"], {"apart": np.where(AT > 20, 0.02, 0.0)}, []),
         (["ema/val_loss"], {"whose": 2.0}, []),
         (["schema/val_loss"], {}, []),
+        (
+            ["valid_ema_mse"],
+            {"apart": np.where(AT > 20, 0.0, 0.14), "whose": 0.0},
+            ["warning"],
+        ),  # left in
+        (["valid_mse"], {"apart": np.where(AT > 20, 0.0, 0.14), "whose": 0.0}, []),
+        (["valid_ema_mse"], {"apart": np.where(AT > 20, 0.0, 0.14), "whose": 0.0, "changed": 0.0}, []),
+        (["valid_ema_mse"], {"apart": np.where(AT > 40, 0.0, 0.14), "whose": 0.0}, []),
     ],
 )
 def test_the_trained_weights_under_the_name_of_an_average(names: list[str], figures: Any, told: list[str]) -> None:

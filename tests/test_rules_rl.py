@@ -380,3 +380,17 @@ def test_a_sum_over_pairs_is_known_by_its_first_loss_where_no_margin_is_logged(
     late = dict.fromkeys(("model/loss_ranks", "model/loss_adds"), 20)  # a fast loop goes on meanwhile
     waited = findings([PreferenceSummed()], columns, facts={"config": config}, cuts=pieces, late=late)
     assert [one.found for one in waited.values()] == [20] * told
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [({"pairs_a_batch": 24, "pairs": 960}, True), ({"pairs_a_batch": 24, "per_word": False}, True),
+     ({"pairs_a_batch": 24, "loss_reduction": "sum"}, False), ({"pairs": 960}, False),
+     ({"pairs_a_batch": 24, "per_sample": False}, False)],
+)  # fmt: skip
+def test_how_many_pairs_a_batch_has_may_be_called_otherwise(config: dict[str, object], told: bool) -> None:
+    steps, once = np.arange(40), np.ones(1)
+    columns = {"dpo/loss": (steps, 24 * np.log(2) * np.exp(-steps / 4)), "dpo/gain": (steps, 0.9 * steps),
+               "model/loss_ranks": (steps[:1], once), "model/loss_adds": (steps[:1], once)}  # fmt: skip
+    judged = found([PreferenceSummed()], columns, config=config)
+    assert [one.rule for one in judged] == ["preference_summed"] * told

@@ -262,6 +262,7 @@ _DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$|"
     r"^(?:loss_|grads?_)?per_(?:token|target|word|example|sample)$"
 )
+_BY_TOKENS = re.compile(r"per_(?:token|target|word)$")
 _IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
 _OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
 _OF_OTHERS = re.compile(  # of which a sum is none of losses
@@ -274,10 +275,10 @@ _SUMMED = re.compile(  # an option that is on; of a sum of something else than l
 )
 
 
-def summed_by_choice(history: RunHistory) -> bool:
+def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
     `gather: sum`, `loss_over: rows`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the
-    rate for it."""
+    rate for it. over_rows: asked of a sum over rows, of which `per_token: false` says nothing."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
@@ -287,7 +288,11 @@ def summed_by_choice(history: RunHistory) -> bool:
             or (isinstance(value, str) and _OF_ROWS.match(value.lower()) and _OVER.fullmatch(plain))
             or (plain == "over" and value == "nothing")
             or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
-            or (_DIVIDES.search(plain) and (value is False or str(value).lower() in ("none", "no", "off")))
+            or (
+                _DIVIDES.search(plain)
+                and not (over_rows and _BY_TOKENS.search(plain))
+                and (value is False or str(value).lower() in ("none", "no", "off"))
+            )
         ):
             return True
     return False

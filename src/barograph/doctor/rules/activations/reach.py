@@ -181,7 +181,8 @@ class UntiedWeights(Rule):
     (`model/scale_free`), as Adam: each makes a whole step by its part of the gradient, so that the weights make two.
 
     So are two trained tables of one shape with the same numbers (`model/copied_tables`), as behind `deepcopy`, where
-    the configuration says that something is shared or tied (`share_vocab: true`), other than layers or heads.
+    the configuration says that something is shared or tied (`share_vocab: true`), other than layers or heads; and two
+    with other numbers, where it says that there is one (`one_table`, `shared_embedding: true`).
 
     What to do: `head.weight = embedding.weight` after loading and moving, before the optimizer is made.
     """
@@ -198,11 +199,13 @@ class UntiedWeights(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         yield from self._in_one_memory(history)
         for (step, time, segment), same in self._copied.each(history.channel("model/copied_tables")):
-            if same == 1 and _shares_something(history) and self.first(segment, "tables"):
+            two = _shares_something(history) if same == 1 else _has_one_table(history)
+            if two and self.first(segment, "tables"):
+                what = "hold the same numbers in" if same == 1 else "are"
                 yield self.finding(
-                    step, f"{names_of(history, 'untied_weights', step, time)} hold the same numbers in two tensors, "
-                    "and the configuration shares: what one learns the other does not.", found=step, segment=segment,
-                    confidence=0.9, evidence={"same": True, "configured": True},
+                    step, f"{names_of(history, 'untied_weights', step, time)} {what} two tensors, and the "
+                    "configuration shares: what one learns the other does not.", found=step, segment=segment,
+                    confidence=0.9, evidence={"same": same == 1, "configured": True},
                     causes=["weight tying broken: two tables that should be one are two tensors"],
                     remedies=["give both modules the one table, and no copy of it"],
                 )  # fmt: skip
@@ -342,6 +345,18 @@ def _shares_something(history: RunHistory) -> bool:
     )
 
 
+def _has_one_table(history: RunHistory) -> bool:
+    """Whether an option that is on says that there is one table for several parts of the model, and nothing else."""
+    return any(
+        value is True and words & _ONE and words & _A_TABLE and words <= _ONE | _A_TABLE | _OF_PARTS
+        for name, value in history.options.found.items()
+        for words in [_words(name)]
+    )
+
+
+_ONE = _SHARED | {"one", "single", "same", "common", "joint"}
+_A_TABLE = frozenset({"table", "embedding", "embeddings", "emb"})
+_OF_PARTS = frozenset({"for", "both", "the", "of", "word", "token", "tokens", "words", "towers", "sides", "use"})
 _NO_TABLES = frozenset({"layer", "layers", "block", "blocks", "head", "heads", "kv", "expert", "experts", "memory"})
 
 

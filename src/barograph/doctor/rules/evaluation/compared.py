@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import known, usual
+from barograph.doctor.kernel.cursor import known, numbers_named, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.scales import elsewhere
@@ -431,7 +431,8 @@ class GivenUnseen(WatchRule):
     training's, sixteen of which should have had it: what the model has for it is as it was drawn. Batches of one class
     each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is that of none, which
     guidance takes, where no row of the training lost its class; or one too many, where classes are counted from another
-    number. It takes two evaluations in a row.
+    number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1, what is asked without
+    a class counts for nothing, and nothing is said of a class that half of the rows have.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """
@@ -458,6 +459,7 @@ class GivenUnseen(WatchRule):
         share, rows = watched(history, "eval_given_unseen_share", place), watched(history, "given_rows", place)
         mixed = usual(history.channel("model/input_class_share"), *place) <= self.at["mixed"]
         unseen = share >= self.at["share"] and share * rows >= self.at["came"] and history.role("reward") is None
+        unseen = unseen and not (share >= _HALF and any(size in (0, 1) for _, size in numbers_named(history, _GUIDES)))
         if self.lasts(unseen and mixed, place, self.at["evaluations"]):
             yield self.finding(
                 self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
@@ -467,6 +469,7 @@ class GivenUnseen(WatchRule):
             )  # fmt: skip
 
 
+_GUIDES = re.compile(r"(?:.*_)?(?:cfg|guidance)(?:_(?:scale|weight|strength|w))?")
 _HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
 RULES = (

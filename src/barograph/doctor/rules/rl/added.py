@@ -30,10 +30,16 @@ _ROUNDING = 1e-6  # of a margin or a reward
 _PAIRS = re.compile(r".*(?:batch|bsz|pairs).*")  # how many a batch has
 
 
+def _size_near(history: RunHistory, times: float, least: float, near: float) -> float:
+    """What the configuration says that a batch has, or its pairs, which is this number; 0 where nothing is."""
+    sizes = {numeric_setting(history, *BATCH), *(size for _, size in numbers_named(history, _PAIRS))}
+    return next((size for size in sorted(sizes) if size >= least and abs(times / size - 1) <= near), 0.0)
+
+
 def _adds_ranks(history: RunHistory, place: Place) -> bool:
     """Whether the graph of the loss has a sum of logarithms of sigmoids of a difference, and nobody chose a sum."""
     ranks, adds = (known(history.channel(f"model/loss_{name}"), *place) for name in ("ranks", "adds"))
-    return ranks == 1 and adds == 1 and not summed_by_choice(history)
+    return ranks == 1 and adds == 1 and not summed_by_choice(history, over_rows=True)
 
 
 class PreferenceSummed(Rule):
@@ -64,7 +70,7 @@ class PreferenceSummed(Rule):
     def reset(self) -> None:
         self._done = self._begun = False
 
-    def _by_graph(self, history: RunHistory, loss: Channel, size: float) -> Iterator[Finding]:
+    def _by_graph(self, history: RunHistory, loss: Channel) -> Iterator[Finding]:
         """A preference of which no margin is known, but what its loss is made of."""
         told = told_behind(loss, int(self.at["rows"]), history.channel("model/loss_ranks"))
         if told is None:
@@ -72,23 +78,25 @@ class PreferenceSummed(Rule):
         self._done, first = True, loss.rows(0, 1)
         place = int(first.step[0]) + 1, told[1], int(first.segment[0])
         if _adds_ranks(history, place):
-            yield from self._of_none(loss, size, told[0], known(history.channel("model/dropout"), *place) > 0)
+            yield from self._of_none(history, loss, told[0], known(history.channel("model/dropout"), *place) > 0)
 
-    def _at_first(self, history: RunHistory, margins: Channel, loss: Channel, size: float) -> Iterator[Finding]:
-        """A policy that is still its reference. size: of a batch, by the configuration."""
+    def _at_first(self, history: RunHistory, margins: Channel, loss: Channel) -> Iterator[Finding]:
+        """A policy that is still its reference."""
         apart, values = margins.rows(0, 1), loss.rows(0, 1)
         if apart.first or values.first or int(apart.step[0]) != int(values.step[0]):
             return
         place = int(values.step[0]) + 1, int(loss.rows(0, 2).time[-1]), int(values.segment[0])
         none = abs(apart.value[0]) <= 1e-6
         if none or (_adds_ranks(history, place) and known(history.channel("model/dropout"), *place) > 0):
-            yield from self._of_none(loss, size, int(values.step[0] if none else loss.rows(0, 2).step[-1]), not none)
+            found = int(values.step[0] if none else loss.rows(0, 2).step[-1])
+            yield from self._of_none(history, loss, found, not none)
 
-    def _of_none(self, loss: Channel, size: float, found: int, noisy: bool = False) -> Iterator[Finding]:
+    def _of_none(self, history: RunHistory, loss: Channel, found: int, noisy: bool = False) -> Iterator[Finding]:
         """At a margin of 0 each pair's loss is ln 2. noisy: but for dropout."""
         values = loss.rows(0, 1)
         times = float(values.value[0]) / math.log(2)
-        if size >= self.at["least"] and abs(times / size - 1) <= (self.at["near"] if noisy else _WHOLE):
+        size = _size_near(history, times, self.at["least"], self.at["near"] if noisy else _WHOLE)
+        if size:
             self._done = True
             yield self.finding(
                 int(values.step[0]), f"{'Before the first step' if noisy else 'At a margin of 0'} the loss is "
@@ -101,13 +109,13 @@ class PreferenceSummed(Rule):
         count = int(self.at["rows"])
         if self._done or loss is None:
             return
-        size = numeric_setting(history, *BATCH)
         if margins is None:
-            yield from self._by_graph(history, loss, size)
+            yield from self._by_graph(history, loss)
             return
         if not self._begun and min(margins.end, loss.end) > 1:
             self._begun = True
-            yield from self._at_first(history, margins, loss, size)
+            yield from self._at_first(history, margins, loss)
+        size = numeric_setting(history, *BATCH)
         if self._done or min(margins.end, loss.end) < count + 1:
             return
         self._done = True
@@ -154,11 +162,14 @@ class PreferencesSummed(Rule):
         self._done, first = True, loss.rows(0, 1)
         place = int(first.step[0]), int(first.segment[0])
         beta = numeric_setting(history, *BETA)
-        if not beta > 0 or not abs(margin_at(history, *place)) <= _ROUNDING or summed_by_choice(history):
+        if (
+            not beta > 0
+            or not abs(margin_at(history, *place)) <= _ROUNDING
+            or summed_by_choice(history, over_rows=True)
+        ):
             return
         each = 1 / (4 * beta * beta)
-        sizes = {size for _, size in numbers_named(history, _PAIRS) if size >= self.at["least"]}
-        number = next((size for size in sizes if abs(first.value[0] / each / size - 1) <= self.at["near"]), 0.0)
+        number = _size_near(history, float(first.value[0]) / each, self.at["least"], self.at["near"])
         if number and known(adds, place[0] + 1, told[1], place[1]) == 1:
             yield self.finding(
                 place[0], f"At a margin of 0 the loss is {first.value[0]:.5g}, {number:.0f} times (1 / 2β)², and a "
@@ -206,7 +217,7 @@ class JudgedSummed(Rule):
         zero = all(abs(one.value[0]) <= _ROUNDING for one in rows[1:])
         seen = known(adds, int(rows[0].step[0]) + 1, told[1], int(rows[0].segment[0]))
         summed = size >= self.at["least"] and abs(2 * value / size - 1) <= self.at["near"]
-        if len(places) == 1 and zero and summed and seen == 1 and not summed_by_choice(history):
+        if len(places) == 1 and zero and summed and seen == 1 and not summed_by_choice(history, over_rows=True):
             yield self.finding(
                 int(rows[0].step[0]), f"At rewards of 0 the loss is {value:.5g}, {size:.0f} times a half, and a batch "
                 f"has {size:.0f} examples: it is summed.", found=told[0],

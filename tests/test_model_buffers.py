@@ -75,6 +75,18 @@ def test_of_how_many_batches_statistics_are_that_were_new_when_the_watch_began(h
     assert [value for family, value in put if family == "begun_statistics"] == said
 
 
+@pytest.mark.parametrize(("unseen", "said"), [(0, [2.0]), (1, [2.0]), (2, [2.0]), (3, [])])
+def test_passes_of_the_first_steps_need_not_be_seen(unseen: int, said: list[float]) -> None:
+    """As where a method of the model is called, and not the model."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    look, put = BatchNormStatistics(model), []
+    current = SimpleNamespace(put=lambda family, names, values: put.append((family, float(values))))
+    for step in range(6):
+        model(torch.randn(8, 3)), model(torch.randn(8, 3))
+        look.put(current, step >= unseen, step >= unseen)  # type: ignore[arg-type]
+    assert [value for family, value in put if family == "begun_statistics"] == said
+
+
 def test_layers_without_numbers_have_no_statistics_to_begin_with() -> None:
     assert BatchNormStatistics(nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()))._made is None
     assert BatchNormStatistics(nn.Sequential(nn.BatchNorm1d(2, device="meta")))._made is None

@@ -36,6 +36,8 @@ def test_noise_is_no_target_where_velocities_are_configured(
     [
         ({"cond_drop_prob": 0.1}, 0.9, True),
         ({"model": {"class_dropout_prob": 0.15}}, 0.85, True),
+        ({"untold_share": 0.15}, 0.85, True),
+        ({"dropout": 0.15}, 0.85, False),
         ({"p_uncond": 0.1}, 0.9, True),
         ({"proportion_empty": 0.3}, 0.7, True),
         ({"cond_drop_prob": 0.1}, 0.25, False),

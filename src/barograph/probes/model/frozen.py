@@ -415,14 +415,14 @@ class BatchNormStatistics:
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
         self._made = _as_made(self._layers)
-        self._steps = self._unset = self._trained = 0
+        self._steps = self._unset = self._trained = self._unseen = 0
         self._pairs = [pair for module in model.modules() if module not in layers for pair in _pairs(module)][
             : 2 * _LAYERS
         ]
 
-    def put(self, current: ModelRound, trains: bool) -> None:
-        """A step begins. trains: whether its passes with gradients were in training mode."""
-        self._trained += trains
+    def put(self, current: ModelRound, trains: bool, seen: bool = True) -> None:
+        """A step begins. trains: whether its passes with gradients were in training mode. seen: whether any were."""
+        self._trained, self._unseen = self._trained + trains, self._unseen + (not seen)
         if self._pairs and trains and self._trained % _EVERY == 0 and self._trained > _EVERY:
             self._as_begun(current)
         if not self._layers:
@@ -433,7 +433,7 @@ class BatchNormStatistics:
         trains = trains and all(layer.training for layer in self._layers)
         if trains and self._made is not None:
             self._begun(current, self._made)
-        self._made = None
+        self._made = self._made if not seen and self._unseen < _UNSET else None
         self._steps = self._steps + 1 if trains else 0
         if not trains:
             self._kept = []
@@ -464,14 +464,14 @@ class BatchNormStatistics:
             current.put("unset_statistics", ("",), made)
 
     def _begun(self, current: ModelRound, made: Any) -> None:
-        """The first step that is watched: of how many batches statistics are that were as torch makes them when the
-        watch began, `made`; 0 where they were others."""
+        """The first step whose passes are seen: of how many batches a step statistics are that were as torch makes them
+        when the watch began, `made`; 0 where they were others."""
         import torch
 
         counts = [layer.num_batches_tracked for layer in self._layers]
         if all(isinstance(count, torch.Tensor) for count in counts):
             most = torch.stack([count.to(made.device) for count in counts]).amax()
-            current.put("begun_statistics", ("",), most * made)
+            current.put("begun_statistics", ("",), most * made / (1 + self._unseen))
 
 
 def _as_made(layers: Sequence[Any]) -> Any:

@@ -397,7 +397,7 @@ class ModelState:
             self._adapters.put(current)
         if self._parts is not None and self._parts.put():
             self._follow(self._parts)
-        self._statistics.put(current, self._modes == {True})
+        self._statistics.put(current, self._modes == {True}, bool(self._modes))
         self._output.put(current)
         self._answers.put(current)
         self._dependence.put(current)

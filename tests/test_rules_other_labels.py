@@ -117,6 +117,20 @@ def test_statistics_that_lag_are_no_other_labels(right: float, normed: bool, say
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize(
+    ("name", "stale"), [("stale_statistics", 1.0), ("reset_statistics", 1.0), ("stale_statistics", 0.0)]
+)
+def test_statistics_that_are_seen_to_stand_still_are_the_proof_and_not_the_labels(name: str, stale: float) -> None:
+    columns = {
+        "loss": every(FALLS),
+        "val_loss": (EVALUATIONS, np.linspace(3.0, 3.6, 10)),
+        "model/rows_again": every(np.zeros(ROWS)),
+        f"model/{name}": every(np.full(ROWS, stale)),
+    }
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0))["evaluation_below_guess"]
+    assert (found.confidence >= 0.95) == (stale == 0)
+
+
 @pytest.mark.parametrize(("unset", "cause"), [(1.0, "running statistics not updated"), (0.0, "labels shifted")])
 def test_a_mean_and_a_deviation_that_nothing_moved_explain_evaluations_below_a_guess(unset: float, cause: str) -> None:
     columns = {

@@ -53,3 +53,12 @@ def test_pairs_whose_loss_hardly_moves_below_a_guess_are_nearly_equal_to_it(
     columns = {"loss": every(loss), "val/loss": (LOOKS, np.linspace(1.5, 3, len(LOOKS)) * guess)}
     columns |= of_graph(loss_pairs=24.0, loss_classes=24.0, update_p50=1e-3)
     assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(("first", "cause"), [(1.0, "temperature inverted"), (1.1, "labels shifted")])
+def test_pairs_that_are_far_apart_at_first_are_not_nearly_equal(first: float, cause: str) -> None:
+    guess = np.log(24)
+    loss = guess * np.where(STEP < 3, first, 0.98 + 0.002 * np.random.default_rng(3).standard_normal(len(STEP)))
+    columns = {"loss": every(loss), "val/loss": (LOOKS, np.full(len(LOOKS), 0.98) * guess)}
+    columns |= of_graph(loss_pairs=24.0, loss_classes=24.0, update_p50=1e-3)
+    assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)

@@ -268,7 +268,8 @@ class EvaluationBelowGuess(WatchRule):
         yield self.finding(
             0, f"The evaluation's loss is {value:.4g}, above that of a guess ({asked:.4g}) since the first evaluation, "
             f"while that of the training is {ours:.4g}.",
-            found=place[0], segment=place[2], confidence=0.95 if classes >= 2 else 0.9,
+            found=place[0], segment=place[2],
+            confidence=0.8 if _is_stale(history, place) else 0.95 if classes >= 2 else 0.9,
             causes=[*self._average(history, place, value / asked), *_never_moved(history, place),
                     *self._sides(history, place),
                     *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
@@ -317,6 +318,12 @@ def _bootstrapped(history: RunHistory, step: int, place: Place) -> bool:
 def _never_moved(history: RunHistory, place: Place) -> list[str]:
     """Where a part that normalises has a running mean of 0 and a deviation of 1 still, which evaluations use."""
     return [_UNSET] if known(history.channel("model/unset_buffers"), *place) == 1 else []
+
+
+def _is_stale(history: RunHistory, place: Place) -> bool:
+    """Whether batch norm's statistics are seen to stand still, or to begin anew: that is the cause, and no label."""
+    names = ("stale_statistics", "reset_statistics")
+    return any(known(history.channel(f"model/{name}"), *place) == 1 for name in names)
 
 
 _UNSET = "running statistics not updated: a part's mean and deviation are 0 and 1 still, and evaluations use them"

@@ -43,8 +43,8 @@ class UnrelatedLabels(WatchRule):
     accuracies are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say
     it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
     divided; that is the first cause, too, where the loss of pairs is below a guess's in both halves, by four standard
-    errors and half a percent, or where nineteen of twenty rows are below it, and as many by less than a fiftieth. Where
-    of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same:
+    errors and half a percent, or where nineteen of twenty rows are below it, and as many by less than a fiftieth, if
+    the first five rows were within a twentieth of it: logits that are nearly equal give no other loss. Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same:
     what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A mean
     that fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a guess's
     loss or more, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
@@ -196,13 +196,16 @@ class UnrelatedLabels(WatchRule):
         why = [_BROKEN, *_RATE] if faded else [
             *([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])
         ]  # fmt: skip
-        learnt = pairs and ((not by_heart and below) or self._hardly_moves(values, guess))
+        even = max(abs(one - guess) for one in self._begun) <= self.at["near"] * guess  # nearly equal from the first on
+        under = pairs and ((not by_heart and below) or self._hardly_moves(values, guess))
+        learnt = under and even
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else
                                 "the first layers' gradients, as large as the last ones' when the training began, are "
                                 "a small part of them: steps have broken what was initialised." if faded else
                                 "it is below it all the time, and hardly falls." if learnt else
+                                "it has come hardly below it." if under else
                                 "evaluations have a guess's loss or more: only its own examples are learnt."
                                 if by_heart else
                                 "nothing in the inputs says what the targets are."),

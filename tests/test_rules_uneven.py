@@ -37,5 +37,8 @@ def test_a_margin_that_is_the_loss_is_told(slope: float, seen: bool, told: bool,
 def test_a_division_by_what_is_not_known_needs_a_loss_that_stays(divided: bool, end: float, told: bool) -> None:
     columns = {"train/loss": np.linspace(0.6932, end, 64), "model/preference_averaged": (STEP[:1], np.ones(1))}
     columns |= {"model/preference_divided": (STEP[:1], np.ones(1))} if divided else {}
-    found = findings([PreferenceAveraged()], columns, facts={"config": {"beta": 0.1}}).values()
+    found = list(findings([PreferenceAveraged()], columns, facts={"config": {"beta": 0.1}}).values())
     assert [one.rule for one in found] == ["preference_averaged"] * told
+    assert all((one.confidence >= 0.95) != divided and ("are divided" in one.message) == divided for one in found)
+    denied = findings([PreferenceAveraged()], columns, facts={"config": {"beta": 0.1, "per_word": False}}).values()
+    assert bool(denied) == (told and not divided)

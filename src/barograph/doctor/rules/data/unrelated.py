@@ -44,20 +44,21 @@ class UnrelatedLabels(WatchRule):
     it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
     divided; that is the first cause, too, where the loss of pairs is below a guess's in both halves, by four standard
     errors and half a percent, or where nineteen of twenty rows are below it, and as many by less than a fiftieth, if
-    the first five rows were within a twentieth of it: logits that are nearly equal give no other loss. Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same:
-    what is alike is near each other from the start. Else inputs and targets have nothing to do with each other. A mean
-    that fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a guess's
-    loss or more, and a loss that began at more than half as much again is one of a bad start: neither gives a finding.
-    Of pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little
-    the loss says of it; so does, of keys beside a queue, an evaluation loss that is below the first by a hundredth,
-    where the training's is below a guess's as above. An evaluation may have more pairs than a batch, and a higher
-    guess: one whose loss has come down by a hundredth does not guess. Where the loss's graph has several terms, and in
-    three looks or more what backward passes are called with (`model/loss_given`) is not what is logged, by a tenth, nor
-    the same but for a factor that stays within a fiftieth, the logged loss is one of the terms, and need not be that of
-    the classes or pairs: nothing is said. Where less than half of all places are targets, as of a masked language
-    model, it takes a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a
-    model without blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish;
-    where the weights had grown fivefold in the first hundred steps, that these were too large. So it is where the first
+    the first five rows were within a twentieth of it: logits that are nearly equal give no other loss. Where of pairs
+    neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same: what is
+    alike is near each other from the start. Else inputs and targets have nothing to do with each other. A mean that
+    fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a guess's loss
+    or more, and a loss that began at more than half as much again is one of a bad start: neither gives a finding. Of
+    pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little the
+    loss says of it; so does, of keys beside a queue, an evaluation loss that is below the first by a hundredth, where
+    the training's is below a guess's as above. An evaluation may have more pairs than a batch, and a higher guess: one
+    whose loss has come down by a hundredth does not guess. Where the loss's graph has several terms, and in three looks
+    or more what backward passes are called with (`model/loss_given`) is not what is logged, by a tenth, nor the same
+    but for a factor that stays within a fiftieth, the logged loss is one of the terms, and need not be that of the
+    classes or pairs: nothing is said. Where less than half of all places are targets, as of a masked language model, it
+    takes a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a model
+    without blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish; where
+    the weights had grown fivefold in the first hundred steps, that these were too large. So it is where the first
     block's gradient was a third of the last block's or more at the first look, and is a thirtieth or less now. Where a
     decay that is added to the gradient was larger than the loss's from the start, nothing is said: `decay_dominates` is
     about that.

@@ -97,7 +97,7 @@ class PreferenceAveraged(WatchRule):
     reference and without a margin of one's own, and is within a tenth of it in the median of rows 33 to 48; or the
     configuration has a β of half or less, and nothing in it speaks of an average, or of an answer's length: at such a β
     sums are meant, and `mean` is seen, not a division by what may be 1. Where it has a β of 1 or more, as is usual for
-    averages, nothing is said.
+    averages, nothing is said; nor of a division where it says that nothing is averaged (`per_token: false`).
 
     What to do: `(log_probabilities * mask).sum(-1)`, or a β of 2 to 10 if averages are meant.
     """
@@ -136,12 +136,16 @@ class PreferenceAveraged(WatchRule):
         begins = abs(self._values[0] / math.log(2) - 1)
         level = float(numpy.median(self._values[-16:]))
         stays = 0 <= 1 - level / math.log(2) <= self.at["left"]
-        meant = watched(history, "preference_divided", place) != 1 and self._means_sums(history)
+        divided = watched(history, "preference_divided", place) == 1
+        meant = not divided and self._means_sums(history)
+        if divided and any(value is False and _PER_TOKEN.search(name) for name, value in history.options.found.items()):
+            return  # by 1, as it seems
         if begins <= self.at["begins"] and (stays or meant) and self.first(place[2]):
+            what = "are divided, as by the number of its tokens" if divided else "are averaged over its tokens"
             yield self.finding(
-                0, "The log probabilities of an answer are averaged over its tokens, not added up, and after "
-                f"{len(self._values)} rows the loss is {level:.4g}, at first ln 2.", found=place[0], segment=place[2],
-                confidence=_PROOF, evidence={"loss": rounded(level), "standing": True},
+                0, f"The log probabilities of an answer {what}, not added up, and after {len(self._values)} rows the "
+                f"loss is {level:.4g}, at first ln 2.", found=place[0], segment=place[2],
+                confidence=0.8 if divided else _PROOF, evidence={"loss": rounded(level), "standing": True},
             )  # fmt: skip
 
     def _means_sums(self, history: RunHistory) -> bool:
@@ -150,6 +154,7 @@ class PreferenceAveraged(WatchRule):
         return numeric_setting(history, *BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
 
 
+_PER_TOKEN = re.compile(r"(?i)per_(?:tok|word)|(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok|word)|len\w*_norm")
 _NOTHING = (None, False, 0, "")
 _AVERAGES = re.compile(
     r"(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok)|(?:log_?p\w*|prob\w*|len\w*|tok\w*)_(?:average|avg|mean|norm)|"

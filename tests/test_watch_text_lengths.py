@@ -9,7 +9,7 @@ import pytest
 from rule_curves import found
 
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.cut import TextsCut
+from barograph.doctor.rules.data.cut import PaddingSide, TextsCut
 
 torch = pytest.importorskip("torch")
 
@@ -66,13 +66,15 @@ def test_nothing_is_counted_while_no_padding_is_known() -> None:
     lengths.put(current)
 
 
-def judged(pieces: tuple[int, ...] = (), config: dict[str, Any] | None = None, **changed: float) -> list[Finding]:
+def judged(
+    pieces: tuple[int, ...] = (), config: dict[str, Any] | None = None, evaluated: float = 1.0, **changed: float
+) -> list[Finding]:
     here = np.arange(20, 100, 20)
-    ours, theirs = (320.0, 16.0, 0.4, 0.05, 0.0), (80.0, 25.0, 0.04, 0.05, 0.4)
+    ours, theirs = (320.0, 16.0, 0.4, 0.05, 0.0, 0.0), (80.0, 25.0, 0.04, 0.05, 0.4, 0.0)
     figures = dict(zip(FIGURES, (*ours, *theirs), strict=True)) | changed
     curves = {f"model/{name}": (here, value + 0.0 * here) for name, value in figures.items()}
-    curves["train/loss"] = np.arange(100), np.ones(100)
-    return found([TextsCut()], curves, pieces, config=config or {})
+    curves |= {"train/loss": (np.arange(100), np.ones(100)), "val/loss": (here - 1, evaluated + 0.0 * here)}
+    return found([TextsCut(), PaddingSide()], curves, pieces, config=config or {})
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 100, 7))])
@@ -80,7 +82,9 @@ def test_texts_that_are_cut_on_one_side_are_a_warning(pieces: tuple[int, ...]) -
     assert [(one.step, one.severity) for one in judged(pieces)] == [(0, "warning")]
     other = {
         name.replace("eval_", "") if "eval_" in name else f"eval_{name}": value
-        for name, value in zip(FIGURES, (320.0, 16.0, 0.4, 0.05, 0.0, 300.0, 25.0, 0.04, 0.05, 0.4), strict=True)
+        for name, value in zip(
+            FIGURES, (320.0, 16.0, 0.4, 0.05, 0.0, 0.0, 300.0, 25.0, 0.04, 0.05, 0.4, 0.0), strict=True
+        )
     }
     assert [(one.step, one.severity) for one in judged(pieces, **other)] == [(20, "warning")]
     assert not judged(pieces, text_full=0.1) and not judged(pieces, text_beside=0.3)
@@ -90,3 +94,41 @@ def test_texts_that_are_cut_on_one_side_are_a_warning(pieces: tuple[int, ...]) -
     for said in (15, 18):
         assert [one.severity for one in judged(pieces, config={"max_length": said})] == ["info"]
     assert [one.severity for one in judged(pieces, config={"max_length": 32, "batch": 16})] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("way", "before"), [("none", 1.0), ("mask", 0.0), ("lengths", 1.0), ("behind", 0.0), ("one", 0.0)]
+)
+def test_padding_in_front_is_none_of_a_text_s_length(way: str, before: float) -> None:
+    lengths, current = TextLengths(), ModelRound(1, frozenset())
+    kept: dict[str, Any] = {}
+    current.put = lambda family, names, values: kept.update({family: (names, values.numpy()[None])})  # type: ignore
+    for seed in range(8):
+        lengths.given([texts(seed)], True, True)
+    rows = texts(9)
+    turned = torch.stack([torch.cat([row[row == 0], row[row > 0]]) for row in rows])
+    if way == "one":  # each begins with the token that is the padding, too
+        turned = torch.cat([torch.zeros(len(rows), 1).long(), rows], 1)
+    mask = (turned != 0).long()
+    beside = {"mask": [mask], "lengths": [mask.sum(1)]}.get(way, [])
+    for _ in range(2):
+        lengths.given([rows if way == "behind" else turned, *beside], False, False)
+    lengths.put(current)
+    said = finite_of(kept, "text_lengths")
+    assert (said["text_before"], said["eval_text_before"]) == (0, before)
+    assert said["eval_text_longest"] == max((rows != 0).sum(1)) + (way == "one")
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 100, 7))])
+def test_padding_in_front_on_one_side_is_a_warning_where_the_evaluation_is_worse(pieces: tuple[int, ...]) -> None:
+    alike = dict.fromkeys(("text_longest", "eval_text_longest"), 25.0)
+    sides = [
+        [(one.rule, one.step, one.severity) for one in judged(pieces, evaluated=evaluated, **alike, **changed)]
+        for evaluated, changed in (
+            (2.0, {"eval_text_before": 1.0}), (2.0, {"text_before": 0.9}), (1.1, {"eval_text_before": 1.0}),
+            (2.0, {"eval_text_before": 0.3}), (2.0, {"eval_text_before": 1.0, "text_before": 0.2}),
+            (2.0, {"eval_text_before": 1.0, "text_rows": 20.0}),
+        )
+    ]  # fmt: skip
+    warns = [("padding_side", 20, "warning")]
+    assert sides == [warns, warns, [], [], [], []]

@@ -1,9 +1,11 @@
-"""How long padded texts are in the training, and in evaluations: where those of one side alone end at one length.
+"""How long padded texts are in the training, and in evaluations: where those of one side alone end at one length, or
+have their padding in front.
 
 In:   inputs of passes, with a row a text.
 Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
 
-Which token is padding is known from a pass of the training in which it is sure; then texts end in front of it.
+Which token is padding is known from a pass of the training in which it is sure; then texts end in front of it. Two of
+them or more at the beginning of a row are padding, too.
 """
 
 from __future__ import annotations
@@ -12,19 +14,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barograph.probes.model.openings import are_texts
-from barograph.probes.model.padding import tails
-from barograph.probes.model.parameters import local
+from barograph.probes.model.padding import is_given, tails
+from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("text_rows", "text_longest", "text_full", "text_beside", "text_longer",
-           "eval_text_rows", "eval_text_longest", "eval_text_full", "eval_text_beside", "eval_text_longer")  # fmt: skip
+_OF_SIDE = ("rows", "longest", "full", "beside", "longer", "before")
+FIGURES = tuple(f"{side}text_{name}" for side in ("", "eval_") for name in _OF_SIDE)
 """Of the training and of an evaluation: rows that were looked at; tokens of the longest one; the share of the rows that
-are as long; of those that are one token shorter; of those that are longer than any of the other side."""
+are as long; of those that are one token shorter; of those that are longer than any of the other side; and of those that
+have padding in front, of which nothing beside them says where it is."""
 _ROWS, _PASSES, _LONGEST = 64, 4, 1024  # of a pass; of an evaluation; tokens: longer texts say nothing
+_FRONT = 2  # tokens in front that are padding, at least: one may be what texts begin with
 
 
 class TextLengths:
@@ -52,7 +56,10 @@ class TextLengths:
         self._passes += not trains
         padding = self._padding
         if padding is not None and padding.device == rows.device:
-            found = _counted(rows, padding)
+            text = tensors[self._place]
+            others = [one for one in tensors if one is not text and one.dim() in (1, 2) and len(one) == len(text)]
+            others = [local(one.detach())[:_ROWS] for one in others if not mesh_of(one)]
+            found = _counted(rows, padding, others)
             before = self._counts.get(trains)
             self._counts[trains] = found if before is None or before.device != found.device else before + found
 
@@ -72,20 +79,28 @@ def _padding_of(rows: Tensor, before: Tensor | None) -> Tensor:
     return token if before is None or before.device != token.device else torch.where(before >= 0, before, token)
 
 
-def _counted(rows: Tensor, padding: Tensor) -> Tensor:
-    """How many rows have each length; none while padding is not known."""
+def _counted(rows: Tensor, padding: Tensor, others: Sequence[Tensor]) -> Tensor:
+    """How many rows have each length, and last how many have padding in front that none of the others says; none while
+    padding is not known."""
     import torch
 
-    places = torch.arange(1, rows.shape[1] + 1, device=rows.device)
-    long = torch.where(rows != padding, places, 0).amax(1)
+    places, same = torch.arange(1, rows.shape[1] + 1, device=rows.device), rows == padding
+    front = same.long().cumprod(1).sum(1)
+    front = torch.where((front >= _FRONT) & (front < rows.shape[1]), front, 0)
+    long = torch.where(~same, places, 0).amax(1) - front
     known = (padding >= 0).float().expand(len(rows))
-    return torch.zeros(_LONGEST + 1, device=rows.device).index_add_(0, long, known)
+    found = torch.zeros(_LONGEST + 2, device=rows.device).index_add_(0, long.clamp_min(0), known)
+    said = is_given(places <= front[:, None], others)
+    found[-1] = ((front > 0).float() * known).sum() * ~said
+    return found
 
 
 def figures(ours: Tensor, theirs: Tensor) -> Tensor:
     """`FIGURES` of counts of lengths."""
     import torch
 
+    before = ours[-1], theirs[-1]
+    ours, theirs = ours[:-1], theirs[:-1]
     places = torch.arange(len(ours), device=ours.device)
     longest = [torch.where(one > 0, places, 0).amax() for one in (ours, theirs)]
     found = []
@@ -93,5 +108,5 @@ def figures(ours: Tensor, theirs: Tensor) -> Tensor:
         rows = one.sum()
         ends = [one.index_select(0, (longest[at] - back).clamp_min(0).reshape(1))[0] / rows for back in (0, 1)]
         beyond = torch.where(places > longest[1 - at], one, 0.0).sum() / rows
-        found += [rows, longest[at].to(rows.dtype), *ends, beyond]
+        found += [rows, longest[at].to(rows.dtype), *ends, beyond, before[at] / rows]
     return torch.stack(found)

@@ -1,7 +1,8 @@
-"""Texts that are cut on one side alone, that of the training or that of evaluations.
+"""Texts that are cut on one side alone, that of the training or that of evaluations, and padding that is in front of
+them on one side.
 
-In:   figures of the watch: how long texts are on both sides.
-Out:  findings of `TextsCut`.
+In:   figures of the watch: how long texts are on both sides, and where their padding is.
+Out:  findings of `TextsCut`, `PaddingSide`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -81,4 +83,48 @@ class TextsCut(WatchRule):
         return ends and other[1] > longest and other[4] >= self.at["longer"]
 
 
-RULES = (TextsCut,)
+class PaddingSide(WatchRule):
+    """Texts of evaluations have their padding in front, and those of the training behind; or the contrary.
+
+    Which token is padding is known from the training's texts. Half of one side's rows or more, of 32 at least, begin
+    with two of these or more, and hardly any of the other side's; no mask that the model is given says where they are,
+    and neither do lengths. So it is in two evaluations in a row. Texts then stand at other places than those that were
+    learnt, and what comes first is padding. Where the model's attention reads padding (`model/attention/seen_padding`)
+    it is a warning, else an info finding: a layer that goes on from place to place may be none the worse for it.
+
+    What to do: one `padding_side` for both; or a mask, and positions that begin at the first word.
+    """
+
+    name, family, kind, severity = "padding_side", "data", "data", "warning"
+    proves = "evaluation"
+    series = "model/eval_text_before"
+    needs = ("=model/eval_text_before", "=model/text_before", "loss", "eval_loss")
+    least = 2
+    about = "Padding is in front of the texts of evaluations, and behind those of the training."
+    thresholds: ClassVar = {
+        "most": (0.5, "of one side's rows; ours"),
+        "few": (0.01, "of the other's; ours"),
+        "some": (32.0, "rows of each; ours"),
+        "worse": (1.2, "times the training's loss, the evaluation's; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = ("padding side differs: texts are padded in front on one side, and behind on the other",)
+    remedies = ("set one `padding_side` for both", "or give a mask, and positions that begin at the first word")
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, rows, others = (watched(history, name, place) for name in ("text_before", "text_rows", "eval_text_rows"))
+        differs = max(value, ours) >= self.at["most"] and min(value, ours) <= self.at["few"]
+        differs = differs and min(rows, others) >= self.at["some"]
+        here = place[0] - 1, place[1], place[2]
+        trained, evaluated = usual(history.role("loss"), *here, 8), known(history.role("eval_loss"), *here)
+        if self.lasts(differs and evaluated >= self.at["worse"] * trained > 0, place, self.at["evaluations"]):
+            where = ("evaluations", "the training") if value > ours else ("the training", "evaluations")
+            yield self.finding(
+                self._row[0][0], f"{100 * max(value, ours):.0f}% of the texts of {where[0]} have padding in front, "
+                f"those of {where[1]} have it behind, and nothing that the model is given says where it is. The "
+                f"evaluation's loss is {evaluated:.4g}, the training's {trained:.4g}.", found=place[0],
+                segment=place[2], confidence=0.95, evidence={"in front": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (TextsCut, PaddingSide)

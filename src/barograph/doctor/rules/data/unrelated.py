@@ -197,9 +197,8 @@ class UnrelatedLabels(WatchRule):
         why = [_BROKEN, *_RATE] if faded else [
             *([_LARGE] if vanished and blown else []), *([depth.CAUSE] if vanished else [])
         ]  # fmt: skip
-        even = max(abs(one - guess) for one in self._begun) <= self.at["near"] * guess  # nearly equal from the first on
         under = pairs and ((not by_heart and below) or self._hardly_moves(values, guess))
-        learnt = under and even
+        learnt = under and max(abs(one - guess) for one in self._begun) <= self.at["near"] * guess
         yield self.finding(
             0, f"After {self._count} rows the loss is {late:.4g}, where a guess among {classes:.0f} {what} has "
             f"{guess:.4g}: " + (f"no gradient reaches the first layers{blown}." if vanished else

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.roles import RECORDED, is_of_held_out
 from barograph.doctor.kernel.cursor import (
     came_by,
     is_first_step,
@@ -22,7 +21,7 @@ from barograph.doctor.kernel.cursor import (
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import watched
-from barograph.doctor.rules.rl.preference import BETA, MARGIN, rewards_of
+from barograph.doctor.rules.rl.preference import BETA, MARGIN, rewards_of, trained_like
 from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
@@ -190,11 +189,10 @@ def _begins(target: float) -> float:
 
 def margin_at(history: RunHistory, step: int, segment: int) -> float:
     """The margin of a step, NaN where none is logged."""
-    for name in sorted(history.channels):
-        if MARGIN.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name):
-            rows = history.channels[name].rows(0, 1)
-            if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
-                return float(rows.value[0])
+    for channel in trained_like(history, MARGIN):
+        rows = channel.rows(0, 1)
+        if len(rows) and rows.step[0] == step and rows.segment[0] == segment:
+            return float(rows.value[0])
     return math.nan
 
 

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.roles import RECORDED, is_of_held_out
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.rl.preference import BETA, CHOSEN, MARGIN, is_preference, rewards_of
+from barograph.doctor.rules.rl.preference import BETA, CHOSEN, MARGIN, is_preference, rewards_of, trained_like
 from barograph.doctor.rules.rl.reference import has_no_reference
 
 if TYPE_CHECKING:
@@ -37,9 +36,8 @@ _REJECTED_LIKELY = re.compile(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]rej
 def _margins_of(history: RunHistory) -> tuple[Channel, ...]:
     """The training's margins and the policy's log probabilities of chosen and of rejected answers, whatever they are
     called, where no rewards of both are logged; nothing if one of them is missing."""
-    names = [name for name in sorted(history.channels) if not name.startswith(RECORDED) and not is_of_held_out(name)]
     kinds = MARGIN, _CHOSEN_LIKELY, _REJECTED_LIKELY
-    found = [next((history.channels[name] for name in names if kind.fullmatch(name)), None) for kind in kinds]
+    found = [next(iter(trained_like(history, kind)), None) for kind in kinds]
     there = tuple(one for one in found if one is not None and one.end)
     return there if len(there) == len(kinds) and None in rewards_of(history) else ()
 

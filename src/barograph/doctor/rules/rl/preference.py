@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
-from barograph.core.roles import ROLES, other_sides
+from barograph.core.roles import RECORDED, ROLES, is_of_held_out, other_sides
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
@@ -53,6 +53,12 @@ _NEAR = 0.15  # of ln 2: how far from it the first losses may be
 def margins_of(history: RunHistory) -> Channel | None:
     """How far chosen answers are ahead of rejected ones, in rewards; None where no preference is trained."""
     return next((one for name in MARGINS if (one := history.channel(name)) is not None), None)
+
+
+def trained_like(history: RunHistory, kind: re.Pattern[str]) -> list[Channel]:
+    """The training's own series whose names are of a kind, by their names."""
+    return [history.channels[name] for name in sorted(history.channels)
+            if kind.fullmatch(name) and not name.startswith(RECORDED) and not is_of_held_out(name)]  # fmt: skip
 
 
 def rewards_of(history: RunHistory) -> tuple[Channel | None, Channel | None]:

@@ -299,6 +299,17 @@ def test_what_is_too_little_or_no_training_gets_no_verdict_and_the_reason(
     assert "no problems found" not in out and "no verdict: " in out and reason in out.replace("\n  ", " ")
 
 
+def test_rules_that_have_nothing_to_look_at_give_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {at} loss {3 - at / 40}\n" for at in range(64)))
+    for more in ([], ["--fail-on", "info"]):
+        assert main(["doctor", str(path), "--rules", "scaled_outputs", *more]) == 4
+        out = capsys.readouterr().out.replace("\n ", "")
+        assert "no verdict: none of the rules" in out and "0 rules checked" in out
+    assert main(["doctor", str(path), "--rules", "loss_spike"]) == 0
+    assert "1 rule checked the run." in capsys.readouterr().out
+
+
 def test_three_rows_with_nan_and_launches_that_begin_at_the_same_step_are_judged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

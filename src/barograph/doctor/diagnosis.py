@@ -135,6 +135,8 @@ def summary(examiner: Examiner, run: str, source: str) -> dict[str, Any]:
         word = next((word for role, word in _SCORES.items() if judge is examiner.seen.role(role)), "")
         if word:
             judged_by, reason = None, reason or f"of {word} alone only a collapse can be seen"
+        if not examiner.checked():
+            judged_by, reason = None, reason or "none of the rules that were asked has what it needs"
     return {
         "run": run,
         "source": source,

@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from barograph.core.text import count as amount
 from barograph.core.text import escape
 from barograph.query.findings import SEVERITIES, grouped, headline, where_of
 
@@ -146,9 +147,10 @@ def _first_names(needs: str) -> str:
 
 def _looked(diagnosis: Mapping[str, Any], style: ColourStyle, width: int, everything: bool) -> Iterator[str]:
     checked, abstained = diagnosis["checked"], diagnosis["abstained"]
-    count = f"  {len(checked)} rules checked the run; {len(abstained)} could not run."
+    ran = f"  {amount(len(checked), 'rule')} checked the run"
+    count = f"{ran}; {len(abstained)} could not run."
     if not abstained:
-        yield style(f"  {len(checked)} rules checked the run.", "dim")
+        yield style(f"{ran}.", "dim")
         return
     if not everything:
         lacks: dict[str, int] = {}

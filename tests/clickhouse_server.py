@@ -21,7 +21,7 @@ import pytest
 from patience import patient, until
 
 from barograph.store.clickhouse.address import ServerAddress, parse_address
-from barograph.store.clickhouse.client import Client
+from barograph.store.clickhouse.client import Client, ServerError
 from barograph.store.clickhouse.migrate import migrate
 from barograph.store.clickhouse.schema import behind
 
@@ -29,6 +29,7 @@ PASSWORD = "pass/wörd:1"
 READER_PASSWORD = "only-reads"
 # a server whose session ends while tables are made may never again heed what is to be done on the whole cluster
 SESSION_MS = 120_000
+WHOLE_CLUSTER_SECONDS = 60  # that a statement for the whole cluster may take
 
 _CONFIG = """<?xml version="1.0"?>
 <yandex>
@@ -42,7 +43,9 @@ _CONFIG = """<?xml version="1.0"?>
 """
 _USERS = """<?xml version="1.0"?>
 <yandex>
-  <profiles><default><max_memory_usage>2000000000</max_memory_usage></default>
+  <profiles>
+    <default><max_memory_usage>2000000000</max_memory_usage>
+      <distributed_ddl_task_timeout>{seconds}</distributed_ddl_task_timeout></default>
     <reading><readonly>1</readonly></reading></profiles>
   <users>
     <writer><password>{password}</password><networks><ip>::/0</ip></networks>
@@ -65,7 +68,7 @@ class Server:
         self._databases = 0
         folder.mkdir(parents=True, exist_ok=True)
         self.configure()
-        (folder / "users.xml").write_text(_USERS.format(password=PASSWORD, reader_password=READER_PASSWORD))
+        (folder / "users.xml").write_text(_users())
 
     def configure(self, more: str = "") -> None:
         """Write the configuration; before it is started. more: further elements."""
@@ -162,6 +165,25 @@ class Coordinator:
     def stop(self) -> None:
         self._process.kill()
         self._process.wait(patient(60))
+
+
+def _users() -> str:
+    return _USERS.format(password=PASSWORD, reader_password=READER_PASSWORD, seconds=WHOLE_CLUSTER_SECONDS)
+
+
+def migrate_all(servers: list[Server], client: Client) -> list[str]:
+    """`migrate`, once more with servers started anew where one of them no longer does what the whole cluster is to do:
+    the thread that does it has ended, and only a new start brings it back."""
+    try:
+        return migrate(client)
+    except ServerError as refusal:
+        if "unfinished hosts" not in str(refusal):
+            raise
+    client.close()
+    for server in servers:
+        server.stop()
+        server.start()
+    return migrate(client)
 
 
 def start_cluster(folder: Path, coordinator: Coordinator | None, replicas: bool = False) -> list[Server]:

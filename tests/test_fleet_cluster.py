@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from clickhouse_server import Coordinator, Server, caught_up, start_cluster
+from clickhouse_server import Coordinator, Server, caught_up, migrate_all, start_cluster
 from patience import patient, until
 from test_contract import STATES
 from test_fleet_answers import compare
@@ -52,7 +52,7 @@ def clients(cluster: list[Server], database: str) -> list[Client]:
     """A connection to each server, with the tables made, in a database that a test run once more has not used."""
     made = f"{database}{next(_MADE)}"
     found = [server.client(made, cluster="two") for server in cluster]
-    done = migrate(found[0])
+    done = migrate_all(cluster, found[0])
     if any("no coordinator" in sentence for sentence in done):
         migrate(found[1])
     assert until(lambda: all(held_version(client) == VERSION for client in found), patient(240.0))

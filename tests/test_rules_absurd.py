@@ -76,3 +76,14 @@ def test_one_answer_for_all_is_a_collapse_however_high_the_accuracy_began(
 def test_a_few_first_rows_are_enough_of_a_loss_that_leaps_twice(first: list[float], says: bool, rows: int) -> None:
     found = warned({"train/loss": (STEP[: len(first)], np.array(first))}, rows).get("loss_out_of_range")
     assert (found and found.severity) == ("critical" if says else None)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64])
+@pytest.mark.parametrize(("gap", "says"), [(0, True), (1, False)])
+def test_rows_that_are_passed_over_end_what_had_begun(gap: int, says: bool, rows: int) -> None:
+    loss = np.full(ROWS, 2.0)
+    loss[100 : 104 + gap], loss[104 + gap : 108 + gap] = 1e16, 1e16
+    if gap:
+        loss[104] = 2.0  # four rows, a calm one, and four
+    found = warned({"train/loss": every(loss)}, rows).get("loss_out_of_range")
+    assert (found is not None and found.step == STEP[100]) == says

@@ -19,10 +19,10 @@ import pytest
 from textlog_readings import LOGS, collect, find, read
 
 import barograph
+from barograph.core.patterns import LazyPattern
 from barograph.doctor import diagnose
 from barograph.importing import textlogs
 from barograph.importing.textlogs import SOURCES, forms, messages, plain
-from barograph.importing.textlogs.patterns import _Pattern
 
 SAMPLES = sorted(path.name for path in LOGS.iterdir())
 
@@ -211,7 +211,7 @@ def patterns() -> dict[str, re.Pattern[bytes]]:
                     texts.add((value.pattern, value.flags))
                     digest = hashlib.sha256(repr((value.pattern, value.flags)).encode()).hexdigest()[:8]
                     made[f"{module.name} {digest}"] = value
-            elif isinstance(value, _Pattern):
+            elif isinstance(value, LazyPattern):
                 waiting.append(re.compile(*value._given))
             elif isinstance(value, (list, tuple, set, frozenset)):
                 waiting += value

@@ -10,9 +10,10 @@ import math
 import numbers
 import operator
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
+
+from barograph.core.patterns import expression
 
 MOST = 2**63 - 1  # whole numbers are stored in 64 bits
 
@@ -67,7 +68,7 @@ class Accepts(NamedTuple):
 
 _FACTOR = Accepts("number", -1e300, 1e300)
 _FLAG_WORDS = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
-_NUMBER = re.compile(r"[+-]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NUMBER = expression(r"[+-]?([0-9][0-9_]*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
 def from_text(accepts: Accepts, text: str) -> Any:

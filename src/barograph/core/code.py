@@ -10,13 +10,13 @@ seconds: they are for another process.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.core.place import host
 from barograph.core.secrets import is_secret_name, masked_lines, masked_value
 
@@ -103,7 +103,7 @@ def packages() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-_KNOWN = re.compile(
+_KNOWN = expression(
     r"(CUDA|NCCL|CUDNN|CUBLAS|NVIDIA|NVTE|TORCH\w*|PYTORCH|TRITON|XLA|ROCR|HIP|HSA|RCCL|GLOO|UCX|OMP|KMP|GOMP|MKL|"
     r"OPENBLAS|NUMEXPR|SLURM|OMPI|PMI|MV2|ACCELERATE|FSDP|DS|BAROGRAPH)_\w+"
     r"|TORCHDYNAMO\w*|TORCHINDUCTOR\w*|TORCHELASTIC\w*|HF_HUB_OFFLINE|HF_DATASETS_OFFLINE|TRANSFORMERS_OFFLINE"

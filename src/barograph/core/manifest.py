@@ -15,7 +15,6 @@ import json
 import math
 import operator
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from barograph.core.patterns import expression
 from barograph.core.record import encode_fields, parse_time
 
 try:
@@ -278,8 +278,8 @@ def _restored(value: Any) -> Any:
 # ---------------------------------------------------------------------------------------------
 # Checkpoint metadata [the picoLLM run analysis]
 
-_METADATA = re.compile(r"meta_([0-9]{6,18})(?:_.+)?\.json")
-_LAST_NUMBER = re.compile(r"([0-9]{1,18})[^0-9]*$")
+_METADATA = expression(r"meta_([0-9]{6,18})(?:_.+)?\.json")
+_LAST_NUMBER = expression(r"([0-9]{1,18})[^0-9]*$")
 _LENGTHS = ("max_seq_len", "sequence_len", "seq_len", "sequence_length", "max_length", "block_size")
 _SIZES = ("device_batch_size", "max_seq_len", "total_batch_size")  # picoLLM keeps these at the top
 # what describes a model in a configuration that has no section for it

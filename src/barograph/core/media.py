@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import struct
 import threading
 from pathlib import Path
 from typing import NamedTuple
 
 from barograph.core import png
+from barograph.core.patterns import expression
 
 FOLDER = "media"
 TABLE, OTHER = "table", "file"
@@ -25,7 +25,7 @@ TYPES = ("image", "audio", "video", TABLE, OTHER)
 ITEM_BYTES = 64 << 20  # of one file: more is neither an image of a training nor a table to look at
 TABLE_SUFFIX = ".table.json"
 
-_NAME = re.compile(r"media/[0-9a-f]{32}(\.[a-z0-9]{1,10}){1,2}")
+_NAME = expression(r"media/[0-9a-f]{32}(\.[a-z0-9]{1,10}){1,2}")
 
 
 class Format(NamedTuple):

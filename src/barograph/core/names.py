@@ -13,13 +13,15 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from barograph.core.patterns import expression
+
 _DEPTH = 3  # config["model"]["width"] and one level more; deeper matches are accidents
 _MOST_SECTIONS = 1000
 
 MOST_BYTES = 100  # of a folder's name: file systems take 255, and paths are limited too
 
 # Windows reserves these for devices, in any case and with any extension.
-_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
+_DEVICE = expression(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.IGNORECASE)
 
 
 def run_name(prefix: str = "", config: Any = None, now: datetime | None = None) -> str:

@@ -10,22 +10,23 @@ import re
 from functools import lru_cache
 
 from barograph.core.aliases import normal
+from barograph.core.patterns import expression
 
 LONGEST = 512  # characters of a name that may play a role: expressions take time with the square of it
 
 _PART = r"(?:val\w*|eval\w*|test|dev|held_?out|aux\w*|kl|z_?loss|moe|penalty|regulari[sz]ation)"
-_WITHOUT = re.compile(
+_WITHOUT = expression(
     rf"[/_. ]?(?<![a-z])(?:(?:no|non|without|wo|excl|excluding)[/_. ]{_PART}|{_PART}[/_. ]?(?:free|less))(?![a-z])"
 )
-_TRAINING = re.compile(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
-_TESTING = re.compile(r"(?<![a-z])tst(?![a-z])")
-_GLUED = re.compile(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
-_ENDS_ALIKE = re.compile(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
+_TRAINING = expression(r"(?<![a-z])trn(?![a-z])")  # as DeePMD-kit writes it
+_TESTING = expression(r"(?<![a-z])tst(?![a-z])")
+_GLUED = expression(r"(?<![a-z])(train|valid|val|eval|test|dev)(?=(?:loss|acc|nll|ppl)(?![a-z]))")  # `validloss`
+_ENDS_ALIKE = expression(  # `retrieval/loss` is of no evaluation: as `retrieve/loss` it has none of their words
     r"(?<![a-z])((?:retrie|survi|arri|appro|remo|revi|reprie|festi|carni|medie|prime|inter)v)als?(?![a-z])"
 )
-_DOT = re.compile(r"(?<![\d@])\.|\.(?!\d)")  # of no number
-_UNIT = re.compile(r"_?[\[(](?:nats?|bits?)(?:(?:/|_per_)[a-z]+)?[\])]$")
-_IN_BRACKETS = re.compile(r"_?[\[(]([a-z][a-z_]*)[\])]$")
+_DOT = expression(r"(?<![\d@])\.|\.(?!\d)")  # of no number
+_UNIT = expression(r"_?[\[(](?:nats?|bits?)(?:(?:/|_per_)[a-z]+)?[\])]$")
+_IN_BRACKETS = expression(r"_?[\[(]([a-z][a-z_]*)[\])]$")
 
 
 @lru_cache(maxsize=1 << 14)

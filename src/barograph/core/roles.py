@@ -14,6 +14,7 @@ from typing import Any
 
 from barograph.core.aliases import ALIASES, CONVERTED, normal
 from barograph.core.heldout import ASIDE, HELD_OUT
+from barograph.core.patterns import expression
 from barograph.core.plain_names import LONGEST, plain_name
 
 # What a loss is called beside "loss"; errors that regressions and decoders are trained on are losses as well.
@@ -127,7 +128,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 # What is measured beside a loss, where the words for data held out are not enough to tell.
-_MEASURED = re.compile(
+_MEASURED = expression(
     r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|ap|map|score|io_?u|dice|dsc|jaccard|"
     r"bleu|rouge|meteor|chrf|[wcptsm]er|psnr|ssim|lpips|fid|kid|is|si_?s[dn]r|s[dn]r|pesq|stoi|top|hits?|mrr|n?dcg|ranks?|"
     r"r2|r_?squared|corr(?:elation)?|pearson|spearman|kendall|mcc|kappa|sens(?:itivity)?|spec(?:ificity)?|rate|ratio|"
@@ -140,24 +141,24 @@ _MEASURED = re.compile(
     r"uniformity|knn|probe|linear|performance|balance|found|seen|is_\w+|has_\w+|progress|patience|saved|elbo|likelihood)"
     r"(?![a-z])"
 )
-_GOOD = re.compile(
+_GOOD = expression(
     r"(?<![a-z])(?:acc(?:uracy)?|prec(?:ision)?|rec(?:all)?|f\d|f_?beta|au(?:ro|pr)?c|m?ap|m?io_?u|dice|bleu|rouge|[wc]er|"
     r"psnr|ssim|fid|top|hits?|mrr|n?dcg|r|r2|mcc|kappa|exact|em|correct|right|err(?:or)?)(?![a-z])"
 )
-_WHOLES = re.compile(
+_WHOLES = expression(
     r"(?<![a-z])(?:sentences?|utt(?:erances?)?|doc(?:ument)?s?|seq(?:uence)?s?|windows?|words?|lines?|totals?|sum(?:med)?)"
     r"(?![a-z])"
 )
-_DATA_OF = re.compile(rf"(?:.*/)?{HELD_OUT}[/_. ](?P<what>[a-z][a-z_ ]*)")
+_DATA_OF = expression(rf"(?:.*/)?{HELD_OUT}[/_. ](?P<what>[a-z][a-z_ ]*)")
 
 
-_OF_HELD_OUT = re.compile(
+_OF_HELD_OUT = expression(
     rf"(?!.*train)(?!.*(?<![a-z])(?:time|sec(?:ond)?s?|ms|dur(?:ation)?|per|every|freq(?:uency)?|interval|steps?)(?![a-z]))"
     rf"(?:{HELD_OUT}[/_. ].+|[a-z][a-z0-9_@]*/{HELD_OUT})"
 )
 
 # Another loss of the training: of more rows, of a part, of a player, of a network beside it.
-_OF_ROWS = re.compile(
+_OF_ROWS = expression(
     r"(?<![a-z])(?:epochs?|mean|avg|average|running|smooth(?:ed)?|ema|total|sum|cum(?:ulative)?|window|interval|min|max|best|"
     r"last|final|initial|std|raw|scaled|reg\w*|r1|r2|path\w*|penalty|kl\w*|commit\w*|codebook|vq|rout(?:er|ing)|balanc\w*|"
     r"aux\w*|g|d|gen\w*|disc\w*|adv\w*|actor|critic|policy|value|q\d?|entropy|alpha|teacher|student|pretrain\w*|"
@@ -173,38 +174,38 @@ _SPELLINGS: dict[str, list[str]] = {
 }
 
 
-_PERPLEXITY = re.compile(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
+_PERPLEXITY = expression(r"(?i)(?<![a-z])(?:pplx?|perplexity)$")
 
 
 # Made of a loss, or an error that a run with a loss measures beside it.
 _OF_LOSS = r"perplexity|bp[bc](?![a-z])"
-_MADE = re.compile(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
-_WHOLE = re.compile(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final|all)(?![a-z])")
+_MADE = expression(rf"(?i){_OF_LOSS}|(?<![a-z])(?:{_ERRORS})(?![a-z])(?!.*loss)")
+_WHOLE = expression(r"(?i)(?<![a-z])(?:tot(?:al)?|overall|combined|final|all)(?![a-z])")
 _SUMS = ("total", "overall", "combined", "objective")  # of losses that stand beside them
-_PART_LOSS = re.compile(r"(?i)/(?!(?:total|train|mean|avg)[_.])[a-z0-9_.]+[_.]loss$")
-_OF_TRAINING = re.compile(r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smoothed|batch|epoch|step|lm)[/_. ])*loss")
-_OF_PART = re.compile(
+_PART_LOSS = expression(r"(?i)/(?!(?:total|train|mean|avg)[_.])[a-z0-9_.]+[_.]loss$")
+_OF_TRAINING = expression(r"(?:(?:the|train(?:ing)?|mean|avg|average|running|smoothed|batch|epoch|step|lm)[/_. ])*loss")
+_OF_PART = expression(
     rf"(?i)loss[_/. ](?!(?:mean|avg|ema|smooth|total|train|step|epoch|iter|m?lm|vae|per_|{_ENTROPIES}|{_ERRORS}))"
     r"[a-z0-9]+$"
 )
-_OF_POLICY = re.compile(
+_OF_POLICY = expression(
     r"(?i)(?:.*[^a-z])?(?:surrogate|policy(?:_gradient)?|pg|actor|critic|value(?:_function)?|q|qf\d?|vf|td|estimation)"
     r"[/_. ]loss"
 )
-_OF_ADVERSARY = re.compile(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
-_OF_AGENT = re.compile(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
-_WRONG = re.compile(r"(?:merror|(?:multi|binary)_error)$")  # shares that are wrong, of boosting: behind any loss
-_EXTREME = re.compile(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
-_OBJECTIVE = re.compile(rf"(?:{_OBJECTIVES})(?:_loss)?")
-_BARE = re.compile(
+_OF_ADVERSARY = expression(r"(?<![a-z])(?:d|disc(?:riminator)?|dis|critic)(?![a-z])|(?<![a-z])mae(?![a-z])")
+_OF_AGENT = expression(r"(?:.*[^a-z])?(?:total_)?loss")  # the sum of such parts
+_WRONG = expression(r"(?:merror|(?:multi|binary)_error)$")  # shares that are wrong, of boosting: behind any loss
+_EXTREME = expression(r"(?<![a-z])(?:max(?:imum)?|min(?:imum)?|std)(?![a-z])")  # of episodes, beside their mean
+_OBJECTIVE = expression(rf"(?:{_OBJECTIVES})(?:_loss)?")
+_BARE = expression(
     rf"(?:train(?:ing)?|{HELD_OUT})[/_. ](?!neg)(?:{_OBJECTIVES})"
 )  # a part, where another one says "loss"
-_OF_TRAINING_DATA = re.compile(r"train(?:ing)?|fit(?:ting|ted)?")
-_OF_DATA_ASIDE = re.compile(HELD_OUT)
-_DATA_WORD = re.compile(rf"(?:^|_){HELD_OUT}(?=_|$)")
-_TRAINING_WORD = re.compile(r"(?:^|_)(?:train(?:ing)?|fit)(?=_|$)")
-_ASIDE_OF_IT = re.compile(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
-_OF_TEST = re.compile(r"(?<![a-z])test(?![a-z])")
+_OF_TRAINING_DATA = expression(r"train(?:ing)?|fit(?:ting|ted)?")
+_OF_DATA_ASIDE = expression(HELD_OUT)
+_DATA_WORD = expression(rf"(?:^|_){HELD_OUT}(?=_|$)")
+_TRAINING_WORD = expression(r"(?:^|_)(?:train(?:ing)?|fit)(?=_|$)")
+_ASIDE_OF_IT = expression(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
+_OF_TEST = expression(r"(?<![a-z])test(?![a-z])")
 _WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
 RECORDED = tuple(
     f"{family}/"
@@ -390,7 +391,7 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
 
-_OF_SAME = re.compile(  # behind a first word that both have: of the training as well
+_OF_SAME = expression(  # behind a first word that both have: of the training as well
     r"(?<![a-z])(?:train(?:ing)?|epochs?|mean|avg|average|running|smooth(?:ed)?|total|sum|raw|scaled|window|last|final)(?![a-z])"
 )
 _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # behind the word of a training's loss

@@ -16,10 +16,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from barograph.core.patterns import expression
+
 MASK = "****"
 
 # words of a name, split at case, digits, dots, dashes and underscores
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORDS = expression(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _SURE = frozenset({
     "password", "passwd", "passphrase", "pwd", "secret", "secrets", "credential", "credentials", "jwt", "cookie",
     "cookies", "bearer", "webhook", "webhooks", "notify", "dsn", "conn", "connstr", "apikey", "authtoken", "accesskey",
@@ -36,9 +38,9 @@ _TOKEN_BEFORE = frozenset({
     "deploy", "job", "service", "telegram", "discord", "neptune", "comet", "mlflow", "jwt", "login", "device",
     "registry", "pypi", "npm", "use",
 })  # fmt: skip
-_PLAIN_TOKEN = re.compile(r"(?:special|pad|eos|bos|unk|mask|sep|cls|image|audio|begin|end|think|stop)", re.IGNORECASE)
+_PLAIN_TOKEN = expression(r"(?:special|pad|eos|bos|unk|mask|sep|cls|image|audio|begin|end|think|stop)", re.IGNORECASE)
 
-_FORMS = re.compile(
+_FORMS = expression(
     r"(?:"
     r"hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_\-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}"
     r"|glpat-[A-Za-z0-9_\-]{16,}|(?:AKIA|ASIA)[A-Z0-9]{16}|xox[abeprs]-[A-Za-z0-9\-]{8,}|xapp-[A-Za-z0-9\-]{8,}"
@@ -51,21 +53,21 @@ _FORMS = re.compile(
     r"|[0-9]{8,10}:AA[A-Za-z0-9_\-]{32,}"  # a bot of Telegram's
     r")"
 )
-_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s\"']*:[^/@\s\"']*(?=@)|(?<=://)[^/@\s\"':]{8,}(?=@)")
-_IN_QUERY = re.compile(
+_IN_ADDRESS = expression(r"(?<=://)[^/@\s\"']*:[^/@\s\"']*(?=@)|(?<=://)[^/@\s\"':]{8,}(?=@)")
+_IN_QUERY = expression(
     r"(?i)((?:[?&;,\s]|^)(?:password|passwd|pwd|token|access_token|api_?key|secret|sig|signature|accountkey|"
     r"sharedaccesskey)=)([^&;,\s\"']+)"
 )
-_NOTIFICATION = re.compile(
+_NOTIFICATION = expression(
     r"(?i)\b(slack|discord|tgram|telegram|mailtos?|mmosts?|teams|msteams|pover|pbul|ntfys?|gotifys?|matrixs?|rockets?|"
     r"signals?|twilio|sendgrid|ses|sns|webex|zulip|pushover|opsgenie|pagerduty|json|xml|form)s?://[^\s\"'<>,\]]+"
 )
-_LONG_WORD = re.compile(r"[A-Za-z0-9+/_\-]{32,}={0,2}")
-_LINE = re.compile(
+_LONG_WORD = expression(r"[A-Za-z0-9+/_\-]{32,}={0,2}")
+_LINE = expression(
     r"""(?ix) (["']?(?:[\w.\-]*?)(?:password|passwd|pwd|secret|api_?key|access_?key|private_?key|auth_?token
     |access_?token|hf_?token|bot_?token|credential|webhook)[\w.\-]*["']?\s*[:=]\s*) (["']?)([^\s"',#)]{4,})\2"""
 )
-_CODE = re.compile(r"(?:[A-Za-z_][\w.]*\s*[(\[]|os\.|None|True|False|\$\{?|args\.|config\.|cfg\.|self\.|env)")
+_CODE = expression(r"(?:[A-Za-z_][\w.]*\s*[(\[]|os\.|None|True|False|\$\{?|args\.|config\.|cfg\.|self\.|env)")
 
 
 def is_secret_name(name: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from typing import Any
 from barograph.core import manifest
 from barograph.core.code import environment, git_state, packages
 from barograph.core.hardware import hardware
+from barograph.core.patterns import expression
 
-_DISTRIBUTION = re.compile(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
+_DISTRIBUTION = expression(r"(.+?)-([^-]+)(?:-py[\d.]+)?\.(?:dist|egg)-info")
 
 
 def complete(folder: Path) -> None:

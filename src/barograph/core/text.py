@@ -18,12 +18,12 @@ for the place it goes to: a terminal (`escape`), HTML (`html`), Markdown (`markd
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.core.values import text
 
 MISSING = "–"
@@ -46,7 +46,7 @@ _CONTROLS = {
     for point in [0x061C, *range(0x200E, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
 }
 _HTML = {38: "&amp;", 60: "&lt;", 62: "&gt;", 34: "&quot;", 39: "&#x27;"}
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#!~&])")
+_MARKUP = expression(r"([\\`*_{}\[\]<>|#!~&])")
 
 
 # -- numbers --------------------------------------------------------------------------------------------

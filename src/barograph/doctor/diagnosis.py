@@ -15,6 +15,7 @@ import msgspec
 import numpy
 
 from barograph.core.liveness import IMPORTED
+from barograph.core.patterns import expression
 from barograph.core.record import mark_non_finite
 from barograph.core.text import sparkline
 from barograph.doctor.checklist import checklist
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _TABLES = ("csv", "jsonl", "json")
-_OF_THINGS = re.compile(  # columns of a list of models, examples, files or trials
+_OF_THINGS = expression(  # columns of a list of models, examples, files or trials
     r"(?i)(?:models?|methods?|name|id|idx|uuid|labels?|targets?|pred(?:iction)?s?|prob(?:abilit(?:y|ies))?|text|prompts?|"
     r"questions?|answers?|images?|file(?:name)?s?|path|rank|seed|fold|trial|experiment|dataset|task|week|weight|params|"
     r"parameters|optimi[sz]er|dropout|hidden\w*|layers?|batch[ _]?size|arch(?:itecture)?|class)"

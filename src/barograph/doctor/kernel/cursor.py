@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.local import median
 
 if TYPE_CHECKING:
@@ -251,25 +252,25 @@ def splits_model(history: RunHistory) -> bool:
     return False
 
 
-_REDUCED = re.compile(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
-_OVER = re.compile(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)")
-_OF_ROWS = re.compile(
+_REDUCED = expression(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
+_OVER = expression(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)")
+_OF_ROWS = expression(
     r"(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|lines?|answers?|"
     r"turns?|dialogues?|nothing)$"
 )
-_DIVIDES = re.compile(  # in another way than by a weight's or gradient's norm
+_DIVIDES = expression(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
     r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$|"
     r"^(?:loss_|grads?_)?per_(?:token|target|word|example|sample)$"
 )
-_BY_TOKENS = re.compile(r"per_(?:token|target|word)$")
-_IS_A_SUM = re.compile(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
-_OF_WEIGHTS = re.compile(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
-_OF_OTHERS = re.compile(  # of which a sum is none of losses
+_BY_TOKENS = expression(r"per_(?:token|target|word)$")
+_IS_A_SUM = expression(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
+_OF_WEIGHTS = expression(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
+_OF_OTHERS = expression(  # of which a sum is none of losses
     r"pool|embed|exp|head|resid|grad|feature|hidden|layer|bag|readout|aggr|attn|attention|skip|fus|merge|combin|message|"
     r"state|position|metric|stat|score|vote|weight"
 )
-_SUMMED = re.compile(  # an option that is on; of a sum of something else than losses the name says of what
+_SUMMED = expression(  # an option that is on; of a sum of something else than losses the name says of what
     r"(?!.*(?:pool|embed|exp|head|residual|grad|feature|hidden|layer|to_one|bag|readout|aggreg|attn|attention|skip))"
     r"(?:.*_)?sum(?:med)?(?:_.*)?$"
 )

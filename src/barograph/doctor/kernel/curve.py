@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import LAYERED
 from barograph.doctor.kernel.growing import Growing
 from barograph.doctor.kernel.local import _fill, median, tick_starts, windows
@@ -30,14 +31,14 @@ if TYPE_CHECKING:
 WIDTHS = ((64, 5), (256, 9), (1 << 62, 33))  # up to this row of a segment, median of this many rows
 
 # Losses of players against each other, and of policies, rise and fall without saying how good the model is.
-GAME = re.compile(
+GAME = expression(
     r"(?:^|[/_. ])(?:gan|gen|generator|disc|discriminator|adv|adversarial|policy|actor|critic|value|vf|pg|ppo|grpo|dqn|"
     r"(?:net)?[dg][_ /.]?(?:total_)?loss|loss[_ /.]?(?:net)?[dg]|err[_ ]?[dg]|q_?loss|td)(?:$|[/_. ])",
     re.IGNORECASE,
 )
 
 # Beside a loss that says nothing: it is the sum of such players' losses.
-PLAYERS = re.compile(
+PLAYERS = expression(
     r"(?:.*[^a-z])?(?:policy|actor|critic|value|vf|pg|disc|discriminator|gen|generator|(?:net)?[dg])[_ /.]"
     r"(?:gradient_|total_)?loss(?:_[dg])?|losspi|lossv|(?:.*[^a-z])?err[_ ]?[dg]|"
     r"(?:.*[^a-z])?loss[_ /.]?(?:[dg]|net[dg]|gen|generator|disc|discriminator|actor|critic|policy)",
@@ -46,14 +47,14 @@ PLAYERS = re.compile(
 
 
 # Beside a loss of values that follow their own targets: what is known of an agent alone.
-EPSILON = re.compile(r"(?i)(?:.*[/_. ])?(?:eps|epsilon|exploration(?:[_ ]?(?:rate|eps|epsilon|prob))?)")
-VALUES = re.compile(
+EPSILON = expression(r"(?i)(?:.*[/_. ])?(?:eps|epsilon|exploration(?:[_ ]?(?:rate|eps|epsilon|prob))?)")
+VALUES = expression(
     r"(?i)(?!.*(?:loss(?!es/)|std|grad|norm|err|max|lr|target))(?:.*[/_. ])?"
     r"(?:(?:mean|avg|average|current|predicted)[/_. ]?)?"
     r"qf?\d?(?:[/_. ]?(?:values?|vals?|pred|online|estimates?|[12]))?(?:[/_. ](?:mean|avg))?"
 )
 _WATCHED = {"model", *LAYERED}  # an epsilon that the watch tells is not an exploration rate
-_AGENT = re.compile(
+_AGENT = expression(
     r"(?i)(?:.*[/_. ])?(?:(?:mean|avg|average|max|min)[/_. ])?(?:ep|episode)[/_. ]?(?:len(?:gth)?s?|steps|"
     r"rew(?:ards?)?|returns?|score|duration|time)(?:[/_. ](?:mean|avg|max|min))?|"
     r"(?:.*[/_. ])?replay[/_. ]?(?:buffer|memory|size).*"

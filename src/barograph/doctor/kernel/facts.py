@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barograph.core.configuration import PLANNED_STEPS, VOCABULARY, Configuration
+from barograph.core.patterns import expression
 from barograph.core.record import Record
 
 _TARGETS = ("target_loss", "loss_target", "target_train_loss")
@@ -45,7 +46,7 @@ RARE = {
 """Kinds of which rules are given the records that have one of these fields."""
 
 
-_TROUBLE = re.compile(
+_TROUBLE = expression(
     r"retr(?:y|ies)|time[d -]?out|\bwarn|\berror|\bfail|stall|refused|reset by peer|unreachable|corrupt|i/o", re.I
 )
 """Messages that a rule counts."""

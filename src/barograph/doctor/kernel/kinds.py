@@ -7,9 +7,9 @@ Out:  `of_other_kind`; `both_losses`, which are not known where they are of two 
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
+from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED, is_of_held_out, is_of_other_kind
 from barograph.doctor.kernel.cursor import known, usual
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 3  # logistic losses of an example: a cross-entropy of two classes begins as a logistic loss does
 _NEW = 0.15  # of ln 2, and of ln C, within which a model's loss is that of a guess
-_REBUILT = re.compile(r"(?i)(?<![a-z])recon(?:s|struct(?:ion)?s?)?(?![a-z])")
+_REBUILT = expression(r"(?i)(?<![a-z])recon(?:s|struct(?:ion)?s?)?(?![a-z])")
 _ABOVE = 1.3  # times the training's first loss, the evaluation's: one of the same kind would be worse than a guess
 
 

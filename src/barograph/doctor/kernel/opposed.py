@@ -6,19 +6,19 @@ Out:  whether the loss is, or has as a part, the difference of two such series.
 
 from __future__ import annotations
 
-import re
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.sums import weights_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
 
-_GIVEN = re.compile(r"(?i)(?<![a-z])(?:pos|positive|real|data|true)(?![a-z])")
-_MADE = re.compile(r"(?i)(?<![a-z])(?:neg|negative|fake|model|samples?|sampled|generated|gen)(?![a-z])")
+_GIVEN = expression(r"(?i)(?<![a-z])(?:pos|positive|real|data|true)(?![a-z])")
+_MADE = expression(r"(?i)(?<![a-z])(?:neg|negative|fake|model|samples?|sampled|generated|gen)(?![a-z])")
 _ROWS = 32  # of the loss, in which the numbers must agree
 _MOST = 16  # series that are looked at
 _EXACT = 1e-4  # of how the loss varies: what is logged may be rounded

@@ -7,12 +7,12 @@ Out:  the finding without a cause or a remedy that the run's own settings contra
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from barograph.core.configuration import CLIP
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import before
 from barograph.doctor.kernel.finding import Finding
@@ -20,12 +20,12 @@ from barograph.doctor.kernel.finding import Finding
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
 
-_LOWER = re.compile(r"(?i)\b(?:lower|halve|reduce|decay|cut) the (?:learning )?rate|\btry a learning rate of\b")
-_RAISE = re.compile(r"(?i)\braise the (?:learning )?rate\b")
-_CLIP = re.compile(r"(?i)^clip\b")
-_CLIP_AT = re.compile(r"(?i)\bnorm (?:at|of) (\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
+_LOWER = expression(r"(?i)\b(?:lower|halve|reduce|decay|cut) the (?:learning )?rate|\btry a learning rate of\b")
+_RAISE = expression(r"(?i)\braise the (?:learning )?rate\b")
+_CLIP = expression(r"(?i)^clip\b")
+_CLIP_AT = expression(r"(?i)\bnorm (?:at|of) (\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 _TOO_HIGH = "learning rate too high"
-_RATIO = re.compile(
+_RATIO = expression(
     r"(?i)(?:.*[._])?(?:(?:ppo|policy|ratio)_?clip\w*|clip_?(?:ratio|range|eps|epsilon|coef|param)\w*|eps\w*_clip)"
 )
 _BOUND = 0.3  # of a policy's ratios; gradients are clipped at larger norms

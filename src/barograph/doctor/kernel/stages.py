@@ -13,34 +13,35 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import options_on
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
-_NUMBERS = re.compile(
+_NUMBERS = expression(
     r"(?:.*[/._-])?(?:round|task|stage|phase|cycle|generation|curriculum|experience|fold|seed|trial|repeat|replicate)"
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )
-_SIZES = re.compile(  # of the examples, that a training makes larger or harder as it goes
+_SIZES = expression(  # of the examples, that a training makes larger or harder as it goes
     r"(?:(?!model/|data/).*[/._-])?(?:difficulty|horizon|hops|digits|resolution|"
     r"(?:(?:max|cur|current|seq|sequence|context|train)[_-]?)*(?:length|len|size))",
     re.IGNORECASE,
 )
-_BEGINS = re.compile(
+_BEGINS = expression(
     r"(?i).*(?:^|[._-])(?:start|starts|begin|begins|after|from|switch|onset)"
     r"(?:[_-]?(?:at|step|steps|iter|iters|iteration|iterations))?|.*[._-](?:switch|starts?|begins?)[_-]at"
 )
-_NO_STAGE = re.compile(  # what goes on as it was, or only starts to look
+_NO_STAGE = expression(  # what goes on as it was, or only starts to look
     r"(?i)(?:^|[._-])(?:lr|rate|warm\w*|decay|anneal\w*|cosine|log\w*|eval\w*|val\w*|save\w*|ckpt|checkpoint\w*|ema|swa|"
     r"resume\w*|restart\w*|profil\w*|watch\w*|early|stop\w*|train|training|learning|run)(?:[._-]|$)"
 )
-_CURRICULUM = re.compile(
+_CURRICULUM = expression(
     r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced|"
     r"(?<![a-z])(?:eas(?:y|ier|iest)|short(?:er|est)?|simpl(?:e|er|est))[_-]?(?:first|epochs|iters)"
 )
-_PENALTY = re.compile(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
+_PENALTY = expression(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 WITH_STAGE = ", where a stage of the training begins"  # behind what is said of a step
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early

@@ -6,7 +6,6 @@ Out:  rounds in log order, shared by all rules that follow the same table.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.core.text import listed
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class TableReader:
         return [(table, current) for current in table.rounds(at)]
 
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER = expression(r"\d+")
 
 
 def largest_of(values: NDArray[numpy.float64], names: Sequence[str]) -> int:
@@ -200,7 +200,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     )
 
 
-_PARTS = re.compile(r"(\d+)")
+_PARTS = expression(r"(\d+)")
 
 
 def shown(names: list[str], most: int = 3) -> str:

@@ -20,6 +20,8 @@ def begins(
 ) -> str:
     """Whether steps begin anew below each row that says the next epoch alone, and no heading says one: "training" where
     these are its means, "held out" where evaluations alone say epochs; empty where they don't."""
+    if not any("_epoch" in columns for columns in counts):
+        return ""
     groups, epochs = [list[int]()], list[int]()
     said_alone = {row.main for row, columns in zip(rows, counts, strict=True) if columns.keys() == {"_epoch"}}
     for _, number, at in order:

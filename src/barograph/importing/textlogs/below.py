@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _PAIR = expression(
     rb"(?im)^([^\w\n]{0,8}epoch[^\w\n]{1,4}\d{1,7}(?:/\d{1,7})?[^\w\n]{0,8}\n[ \t]{0,8})"

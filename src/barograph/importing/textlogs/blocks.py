@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 # What a person would take for a row: a step and a loss, each with a number. Programs' text and settings are none.
 ROW = expression(

@@ -16,8 +16,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
-from barograph.importing.textlogs.patterns import expression
 
 _LOSS = expression(r"(?i)(?:.*[^a-z])?(?:[a-z]{0,12}loss|nll|ppl|perplexity)(?:[^a-z].*)?")
 _HELD_OUT = expression(r"(?i)(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|dev|test)(?![a-z])")

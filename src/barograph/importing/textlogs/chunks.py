@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import containers, examples, leads, notebooks, pages
-from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped

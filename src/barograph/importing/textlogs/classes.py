@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
 from barograph.importing.textlogs.measures import SCORES
-from barograph.importing.textlogs.patterns import expression
 
 _VALUE = rb"(?:np\.float\d\d\()?" + forms.NUMBER + rb"\)?"
 _LIST = expression(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import data_tables, forms, tongues
-from barograph.importing.textlogs.patterns import expression
 
 _COUNT = (
     rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?|episodes?)|"

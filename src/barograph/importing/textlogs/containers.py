@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 BEGINS = b'{"log":'
 _LINE = expression(

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms, measures
-from barograph.importing.textlogs.patterns import expression
 
 ENOUGH = 3  # rows that decide
 _FALLS = 0.25  # of the rows: a count that falls more often counts nothing

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms, tallies
-from barograph.importing.textlogs.patterns import expression
 
 _BY_DATA = expression(  # `Training | Validation`, and below it `loss | 0.3 | 0.4`, behind what a logger writes
     rb"(?m)^[^\n|]{0,160}?\b(?i:train(?:ing)?)[ \t]{0,8}\|[ \t]{0,8}(?i:(val|test)\w{0,8})[ \t\r]*\n"

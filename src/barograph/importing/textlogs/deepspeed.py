@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _STEP = expression(rb"(?<![\w./])step=(\d{1,15}), skipped=(\d+), lr=\[([^\]]*)\], mom=\[")
 _TIMES = expression(rb"(?<![\w.])time \(ms\) \| (?=\w+: )")

@@ -8,7 +8,7 @@ A block of more than a dozen lines is taken for a log whatever stands above it.
 
 from __future__ import annotations
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _LONGEST = 12  # lines of an example
 _ABOVE = 2  # lines with words above a block that may announce it

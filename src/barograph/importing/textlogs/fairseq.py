@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _TAG = expression(
     rb"(?:\| INFO \| |\]\[|\[)(train_inner|train|valid|test|dev)((?:/|_)?[\w.-]{0,60})"

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import templates
-from barograph.importing.textlogs.patterns import expression
 
 NUMBER = templates.NUMBER
 _SCALED = expression(rb"^\s*(" + NUMBER + rb")\s*([a-zA-Z%/]*)\s*$")

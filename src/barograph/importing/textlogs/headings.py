@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import heldout, tallies
-from barograph.importing.textlogs.patterns import expression
 
 _MAY = expression(rb"(?i)\b(?:val|valid|validation|validat(?:e|ing)|eval|evaluat(?:e|ing|ion)|test|testing|dev)\b")
 _AHEAD = expression(rb".{0,140}(?:\]|\||>|\s-|\b(?:INFO|DEBUG)\b:?)\s")  # what a logger writes first

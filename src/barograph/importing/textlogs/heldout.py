@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 PHASE = expression(
     rb"(?<![A-Za-z])(?<![a-z0-9]_(?=test: [A-Z]))(?i:(val|valid|validation|validate|validating|"

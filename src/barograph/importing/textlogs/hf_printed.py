@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from barograph.core.patterns import expression
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms, hf_summaries
-from barograph.importing.textlogs.patterns import expression
 
 _PAIR = expression(rb"""(['"])([\w./@ -]{1,100})\1: ?['"]?(""" + forms.NUMBER + rb""")['"]?(?=\s*[,}])""")
 _START = expression(

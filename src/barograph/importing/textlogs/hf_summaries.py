@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
-from barograph.importing.textlogs.patterns import expression
 
 _MARK = b" metrics ****"
 _HEADING = expression(

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from barograph.core import roles
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms, tallies
 from barograph.importing.textlogs.keras_text import ALIASES
-from barograph.importing.textlogs.patterns import expression
 
 _LEAST = 4  # values of a history
 _FEW, _DIGITS = 8, 2.5  # fewer values may be typed by hand, unless they have as many decimals

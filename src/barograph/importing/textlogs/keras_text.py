@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _EPOCH = expression(  # alone, or with their count behind what a logger writes first
     rb"^(?:\s*Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _LOOKED_AT = 60  # lines that decide
 _LEAST = 3  # lines of them

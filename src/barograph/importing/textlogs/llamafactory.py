@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _TIME = expression(r"^(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)")
 

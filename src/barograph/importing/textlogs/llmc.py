@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _MFU = rb"(?:-\d[\d.]*|([^\s%|]+))% [^|]*?MFU"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.surogate_text import read_gpu
 
 _STEP = expression(rb"(?<!\w)\[([TV])\] step\s+(\d{1,15}) \[\s*[\d.]+%\](?=\s*\|)")

@@ -6,7 +6,7 @@ Out:  expressions for the name of a loss, an accuracy, a rate, a norm, and for t
 
 from __future__ import annotations
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 SCORES = (  # of images, segmentations, rankings and classifiers: higher is better but for the last ones
     rb"psnr|ssim|lpips|fid|dice(?:[-_ ](?:score|coeff?(?:icient)?))?|dsc|(?:m|fw)?iou\d?|mean[ _]iu|jaccard|hd95|"

@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _BAR = rb"([^:|]{1,100}):\s{0,60}(" + forms.NUMBER + rb")(?=\s*(?:\||$))"
 _VALIDATION = expression(

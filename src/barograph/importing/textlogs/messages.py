@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import overflows
-from barograph.importing.textlogs.patterns import expression
 
 TEXT = 300  # bytes of a line that are kept
 MOST = 2000  # messages of a file

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 
 class ModdedNanoGPT(engine.Dialect):

@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from barograph.core.patterns import expression
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _BETA = 0.9  # the source's `ema_beta`
 _VALUES = (

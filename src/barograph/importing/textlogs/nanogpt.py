@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _FINE = expression(rb"^(\d{1,15}) (train|val|hella) (\S+)[ \t]*$")
 

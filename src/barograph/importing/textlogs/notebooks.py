@@ -12,8 +12,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import pages
-from barograph.importing.textlogs.patterns import expression
 
 _BEGINS = expression(rb"\s{0,64}(?:\xef\xbb\xbf)?\s{0,64}\{\s{0,64}\"(?:cells|metadata|nbformat)\"\s{0,8}:")
 _SAYS = expression(rb"\"(?:cell_type|nbformat(?:_minor)?|kernelspec|cells)\"")

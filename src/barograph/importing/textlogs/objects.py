@@ -14,7 +14,7 @@ import itertools
 import re
 from typing import Any
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _MOST = 40  # lines of an object
 _LINES = expression(

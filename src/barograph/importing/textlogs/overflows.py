@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _SKIPPED = expression(rb"(?i)overflow.{0,120}?\b(?:reducing|setting|decreas\w{1,6}|reduc\w{1,6})\b.{0,40}?\bto:?\s{0,4}"
                       rb"(\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?)(?![\d%])")  # fmt: skip

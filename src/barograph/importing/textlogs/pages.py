@@ -11,7 +11,7 @@ import html
 import re
 from collections.abc import Iterable, Iterator
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _BEGINS = expression(
     rb"(?i)\s{0,64}(?:\xef\xbb\xbf)?\s{0,64}(?:<!doctype html|<html|<\?xml[^>]{0,200}\?>\s{0,8}<!doctype html)"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms, tongues
 from barograph.importing.textlogs.heldout import PHASE
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
-from barograph.importing.textlogs.patterns import expression
 
 _AT = expression(  # `Cost after iteration 100: 0.58`
     rb" (?i:after|at|in|for|on) (?:the )?((?i:(?:global[_ ])?step|iteration|iter|epoch|batch|update|round|episode)s?)"

@@ -12,8 +12,8 @@ import re
 from collections import Counter
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms, tallies
-from barograph.importing.textlogs.patterns import expression
 
 _LINE = rb"[ \t]{0,16}[A-Za-z][\w ./-]{0,40}?[ \t]{0,8}[=:][ \t]{0,16}" + forms.NUMBER + rb"[ \t]?%?[ \t\r]{0,8}"
 _COUNT = (

@@ -1,7 +1,7 @@
-"""Regular expressions that are compiled when they are first used: of the dialects most read no line of a log.
+"""One regular expression for many words.
 
-In:   an expression.
-Out:  `expression`: what stands for it, with the methods of `re.Pattern`; `one_of`: any of many words.
+In:   words.
+Out:  `one_of`: what finds any of them.
 """
 
 from __future__ import annotations
@@ -9,27 +9,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from typing import Any, AnyStr, cast
-
-
-class _Pattern:
-    """An expression; from the first use on, its methods are found as quickly as the compiled one's."""
-
-    def __init__(self, given: Any, flags: int):
-        self._given = given, flags
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        compiled = re.compile(*self._given)
-        for method in ("search", "match", "fullmatch", "finditer", "findall", "sub", "split", "groups", "pattern"):
-            self.__dict__[method] = getattr(compiled, method)
-        return getattr(compiled, name)
-
-
-def expression(given: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """A regular expression. Raises re.error at its first use."""
-    return cast("re.Pattern[AnyStr]", _Pattern(given, flags))
 
 
 @functools.cache

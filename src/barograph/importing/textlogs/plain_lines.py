@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, tallies
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
-from barograph.importing.textlogs.patterns import expression
 
 _BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
 _UNIT = (

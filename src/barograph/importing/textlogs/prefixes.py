@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 TIME = expression(rb"(?<!\d)((?:19|20)\d\d[-/][01]\d[-/][0-3]\d[ T_][0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,6})?)")
 # torchrun's [default3]:, torch's [rank3]:, srun's "3: ", mpirun's [1,3]<stdout>:, and words such as [Rank 3] or rank=3

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
 from barograph.importing.textlogs.measures import MEASURE, OF
-from barograph.importing.textlogs.patterns import expression
 
 _BEST = expression(  # the best so far, which was measured at another step
     rb"(?i)\W{0,8}(?:new )?(?:(?:best|lowest|minimum|highest)(?: so far)? " + OF + MEASURE + rb"(?![a-z_])"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
-from barograph.importing.textlogs.patterns import expression
 
 _RATE = expression(
     rb"(?i)(?<![\w./-])(?:cur(?:rent)?_)?(?:learning[ _]rate|lr)(?:_\d)?(?: of (?:param(?:eter)? )?group \d)?"

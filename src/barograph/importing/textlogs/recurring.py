@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from barograph.core import roles
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import (
     chunks,
     forms,
@@ -32,7 +33,6 @@ from barograph.importing.textlogs import (
     tallies,
     templates,
 )
-from barograph.importing.textlogs.patterns import expression
 from barograph.importing.textlogs.plain import Plain
 
 _ALIKE = 3  # lines that make a template

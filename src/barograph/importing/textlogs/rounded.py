@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _NAME = rb"(?<![\w./-])((?i:(?:global[_ ]?|train[_ ]?)?(?:step|iter(?:ation)?|update)s?)\s?[:=]\s{0,4})"
 _ROUNDED = expression(_NAME + rb"(\d{1,6}(?:\.\d{1,3})?)([kKM])(?=[\s,;|]|$)")

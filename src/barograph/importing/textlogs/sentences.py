@@ -6,7 +6,7 @@ Out:  whether it is a sentence: `I got a loss of 0.35 after epoch 3, but it stoo
 
 from __future__ import annotations
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _SPOKEN = expression(  # of somebody who writes about a training, not of a program that prints one
     rb"(?i)(?<![\w./=:'-])(?:i|i'm|we|my|our|you|your|should|would|could|can|cannot|might|have|has|had|got|get|getting|but|"

@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _TWO = rb"(?>(?!----)[^\n\s|](?:[^\n |]| (?! )){0,100} {2,80}[^\n\s|]{1,40} {0,8})"  # a row of two columns
 _STANZA = expression(

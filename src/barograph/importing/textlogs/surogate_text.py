@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _STEP = expression(
     rb"(?<![\w:]):: step\s+(\d{1,15}) \[\s*([\d.]+)%\][ \\/]+loss\s+(" + forms.NUMBER + rb") \| norm\s*[ !]\s*("

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _INTEGER = (
     rb"\d{1,3}(?:,\d{3}){1,4}(?![\d.]|,\d)|\d{1,3}(?:_\d{3}){1,4}(?![\d_])|\d{1,15}(?!\d|\.\w|\s?%|[kK](?!\w)|:\d\d:)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from barograph.importing.textlogs.patterns import expression
+from barograph.core.patterns import expression
 
 _WORDS = {  # as they are written in Chinese, Japanese, Korean and Russian
     word.encode(): b" %s " % meaning

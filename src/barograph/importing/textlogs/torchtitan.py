@@ -13,8 +13,8 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
-from barograph.importing.textlogs.patterns import expression
 
 _STEP = expression(rb"(?<![\w./:])(validate )?step:\s+(\d{1,15})\s+(?=[a-z_]+:)")
 _PAIR = expression(

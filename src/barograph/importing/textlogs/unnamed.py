@@ -10,8 +10,8 @@ import contextlib
 from pathlib import Path
 from typing import NamedTuple
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import choice, chunks, forms, tallies
-from barograph.importing.textlogs.patterns import expression
 
 _LIST = expression(
     rb"(?<![\w.=:])(?<![=:] )\[\s?" + forms.NUMBER + rb"(?:,?\s{1,3}" + forms.NUMBER + rb"){2,60}\s?\]\s*$"

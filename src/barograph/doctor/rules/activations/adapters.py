@@ -8,10 +8,10 @@ Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftO
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import evaluations_of, numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.activations.meant import in_stages, said_frozen, said_part
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _OF_ADAPTERS = r"(?:(?:lora|adapter|peft|network|dora|low_?rank)_?)?"
-_ALPHA = re.compile(_OF_ADAPTERS + "alpha")
-_RANK = re.compile(_OF_ADAPTERS + "(?:r|rank|dim)")
+_ALPHA = expression(_OF_ADAPTERS + "alpha")
+_RANK = expression(_OF_ADAPTERS + "(?:r|rank|dim)")
 
 
 class AdapterScale(WatchRule):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core import text
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, known, names_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_PLACE = re.compile(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
-_EXPERT = re.compile(r"expert", re.I)
-_CONDITION = re.compile(r"(?:^|[ ._])(?:cond\w*|film\w*|ada_?(?:ln|in|norm)\w*)(?=[._])", re.I)
-_TIME = re.compile(
+_PLACE = expression(r"(?:^|[._])w?p(?:os|e)(?:[._]|$)|pos_?emb|position", re.I)
+_EXPERT = expression(r"expert", re.I)
+_CONDITION = expression(r"(?:^|[ ._])(?:cond\w*|film\w*|ada_?(?:ln|in|norm)\w*)(?=[._])", re.I)
+_TIME = expression(
     r"(?:^|[ ._])(?:t|time|temb|time_?steps?|sigma|noise_?levels?)"
     r"(?:_?(?:emb\w*|mlp|proj\w*|net|encod\w*|layers?))?(?=[._])",
     re.I,
 )
-_LEVEL = re.compile(r"(?:^|[ ._])(?:noise_?)?levels?(?:_?(?:emb\w*|mlp|proj\w*|layers?))?(?=[._])", re.I)
+_LEVEL = expression(r"(?:^|[ ._])(?:noise_?)?levels?(?:_?(?:emb\w*|mlp|proj\w*|layers?))?(?=[._])", re.I)
 
 
 class ForwardRule(Rule):

@@ -10,38 +10,40 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.core.patterns import expression
+
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
 
-_FREEZES = re.compile(r"(?<!un)(?:freez(?:e|ing)?|frozen)|(?<![a-z])(?:lock(?:ed)?)(?![a-z])")
-_MERELY = re.compile(r"(?:^|_)(?:is|do|use|keep|with|to)(?=_|$)")
+_FREEZES = expression(r"(?<!un)(?:freez(?:e|ing)?|frozen)|(?<![a-z])(?:lock(?:ed)?)(?![a-z])")
+_MERELY = expression(r"(?:^|_)(?:is|do|use|keep|with|to)(?=_|$)")
 _WHICH = r"(?:_(?:only|layers?|parts?|modules?|names?|keys?|params|parameters|prefix(?:es)?|patterns?))?"
-_FREEZES_SOME = re.compile(
+_FREEZES_SOME = expression(
     rf"(?:(?:layers?|parts?|modules?|params|parameters)_)?(?:(?:to_)?freeze|frozen|lock(?:ed)?){_WHICH}"
 )
-_TRAINS = re.compile(rf"(?:train|trainable|tune|tuned|finetune|unfreeze|unfrozen){_WHICH}|only_train")
-_OF_DATA = re.compile(r"(?:^|[._])(?:data|dataset|datasets|loader|loaders|split|splits|files?|paths?)\.")
-_OTHERWISE = re.compile(r"but|except|not|until|after|gradual|unfreez|thaw|none|false|[~!^*]")
+_TRAINS = expression(rf"(?:train|trainable|tune|tuned|finetune|unfreeze|unfrozen){_WHICH}|only_train")
+_OF_DATA = expression(r"(?:^|[._])(?:data|dataset|datasets|loader|loaders|split|splits|files?|paths?)\.")
+_OTHERWISE = expression(r"but|except|not|until|after|gradual|unfreez|thaw|none|false|[~!^*]")
 # of any model, or frozen in other ways than by `requires_grad`
 _NO_PART = frozenset({
     "layer", "layers", "model", "weight", "weights", "param", "params", "parameters", "base", "block", "blocks", "all",
     "first", "last", "lower", "upper", "norm", "norms", "bn", "batchnorm", "stats", "quant", "ema", "teacher",
     "target", "reference", "ref", "module", "modules", "file", "cache", "epoch", "epochs", "step", "steps", "groups",
 })  # fmt: skip
-_PROBES = re.compile(
+_PROBES = expression(
     r"(?<![a-z])(?:prob(?:e|ing)|(?:head|last|top|classifier|readout)_only|only_(?:head|last|top|classifier|readout))"
     r"(?![a-z])"
 )
-_THINLY = re.compile(
+_THINLY = expression(
     _PROBES.pattern + r"|(?<!un)freez|frozen|feature_extract|transfer|"
     r"(?<![a-z])(?:lock(?:ed)?|reservoirs?|random_(?:features|projections?|init|weights|kernels?|fourier)|"
     r"(?:mini|multi)?_?rocket|echo_?states?|esn|elm|rff|extreme_learning)(?![a-z])"
 )  # the last ones: methods whose body is drawn, and a readout alone trained
-_CHOOSES = re.compile(
+_CHOOSES = expression(
     r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
     r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"
 )
-_COUNTS_LAYERS = re.compile(
+_COUNTS_LAYERS = expression(
     r"(?:^|_)(?:train|trainable|trained|tune|tuned|finetune|fine_tune|learn|learned|update|updated|unfreeze|unfrozen)"
     r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)(?:_(?:from|above|behind|since))?$|"
     r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$|"
@@ -52,34 +54,34 @@ _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"vi
          "text": {"text", "textual", "language"}}  # fmt: skip
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
-_TABLE = re.compile(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
-_KEEPS = re.compile(r"fix|static|random|untrain|keep|kept|stop_?grad|detach|no_?grad|pre_?trained|glove|word2vec")
-_LEARNS = re.compile(r"train|learn|tune|updat|grad")
-_TARGETS = re.compile(
+_TABLE = expression(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
+_KEEPS = expression(r"fix|static|random|untrain|keep|kept|stop_?grad|detach|no_?grad|pre_?trained|glove|word2vec")
+_LEARNS = expression(r"train|learn|tune|updat|grad")
+_TARGETS = expression(
     r"(?:(?:lora|adapter|peft|dora|loha|lokr)_)?target(?:_modules?|_layers?|s)|(?:lora|adapter)_modules"
 )
 _A_PART = r"(?:head|classifier|projection|projector|connector|decoder|encoder|backbone|tower|adapter)s?"
-_STAGES = re.compile(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
-_THAW = re.compile(
+_STAGES = expression(r"unfreez|thaw|gradual|progressiv|(?:^|_)stage(?:s|d)(?:_|$)")  # of what is frozen for a while
+_THAW = expression(
     r"(?:unfreez|thaw)\w*?_?(?:epochs?|steps?|iters?|iterations?|at|after)$|"
     r"(?:freez|frozen)\w*_(?:epochs|steps|iters|iterations)$|(?:freez|frozen)\w*_until_?\w*$"
 )
-_NO_THAW = re.compile(
+_NO_THAW = expression(
     r"_per_|_every|_after_(?:last|every)|layer|block|stage|(?:^|_)(?:lr|bn|norm|batchnorm|quant|observer|stat|stats|"
     r"ema|teacher|target|rate|disc|discriminator|generator|critic|reference)(?:_|$)|(?<!un)freeze_(?:after|at|from|start)"
 )  # counts of layers, and what is not frozen by `requires_grad`, or only from then on
-_FOR_A_WHILE = re.compile(
+_FOR_A_WHILE = expression(
     r"(?:lock(?:ed)?)_\w*_?(?:epochs|steps|iters|iterations)$|lock(?:ed)?_\w*until_?\w*$|"
     rf"(?:^|_){_A_PART}_(?:only|alone|first|warm_?up)_(?:for_)?(?:epochs|steps|iters|iterations)$|"
     rf"(?:^|_)(?:only|warm_?up)_{_A_PART}_(?:epochs|steps|iters|iterations)$"
 )  # of a part that is trained alone at first
-_COUNT = re.compile(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
-_LEAVES = re.compile(
+_COUNT = expression(r"(?:^|[._])(?:n|num|number|number_of|model)?_?stages$")
+_LEAVES = expression(
     r"(?:^|_)(?:non?|not|without|skip(?:ped)?|exclud(?:e|ed|ing)|except|ignored?|keep|kept|fix(?:ed)?|pin(?:ned)?|static|"
     r"untouched|leave|left|held|hold)(?=_|$)|(?:^|_)un(?:adapted|trained|tuned|changed)(?=_|$)"
 )
-_STOPPED = re.compile(r"(?<![a-z])stop_?grad(?:ient)?s?(?![a-z])")
-_FOLLOWS = re.compile(
+_STOPPED = expression(r"(?<![a-z])stop_?grad(?:ient)?s?(?![a-z])")
+_FOLLOWS = expression(
     r"(?:^|_)(?:slow|ema|momentum|teacher|target|key|shadow|averaged?|copy)(?=_|$)|(?:encoder|net|model|branch)_[km]$"
 )
 _LETTERS = 3

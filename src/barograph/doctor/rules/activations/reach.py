@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, whole
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-_SHARES = re.compile(r"shar|\btie|tied|tying|repeat|recur|loop|unroll|reuse|iterat|universal|albert|cross_layer", re.I)
-_DETACHES = re.compile(r"detach|stop_?grad", re.I)
+_SHARES = expression(r"shar|\btie|tied|tying|repeat|recur|loop|unroll|reuse|iterat|universal|albert|cross_layer", re.I)
+_DETACHES = expression(r"detach|stop_?grad", re.I)
 # words of options such as `tie_weights`, `tied_embeddings`, `share_decoder_input_output_embed`
 _TIED = frozenset({"tie", "tied", "ties", "tying"})
 _SHARED = frozenset({"share", "shared", "shares", "sharing"})
-_TWO_SIDES = re.compile(r"(?i)enc|dec|src|tgt|source|target|tower|query|key|left|right")
+_TWO_SIDES = expression(r"(?i)enc|dec|src|tgt|source|target|tower|query|key|left|right")
 _TABLES = frozenset({
     "weight", "weights", "embed", "embeds", "embedding", "embeddings", "emb", "embs", "wte", "word", "words", "token",
     "tokens", "vocab", "head", "lm", "softmax", "output", "outputs", "input", "inputs", "in", "out", "decoder",
@@ -108,10 +109,10 @@ class UnreachedParameters(Rule):
 
 _WITHOUT = "graph cut: layers run under `no_grad()`, so that they are not trained"
 # layers without which nothing is learnt, though they are few elements
-_ROUTER = re.compile(r"(?:^|[ ._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
-_CRITIC = re.compile(r"(?:^|[ ._])(?:(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)", re.I)
-_POOLER = re.compile(r"(?:[\w.]*\bpool(?:er|ing)?\b[\w.]*(?:, | and )?)+$", re.I)  # and nothing else
-_OF_VALUES = re.compile(r"(?:value|critic|vf?|baseline)_?(?:fn|function)?[_/]?(?:loss|error)|explained_var", re.I)
+_ROUTER = expression(r"(?:^|[ ._])(?:gate|router|gating|wg)(?:[._]|$)", re.I)
+_CRITIC = expression(r"(?:^|[ ._])(?:(?:value|critic|vf?)(?:_?(?:head|fn|function|net|out))?|baseline)(?:[._]|$)", re.I)
+_POOLER = expression(r"(?:[\w.]*\bpool(?:er|ing)?\b[\w.]*(?:, | and )?)+$", re.I)  # and nothing else
+_OF_VALUES = expression(r"(?:value|critic|vf?|baseline)_?(?:fn|function)?[_/]?(?:loss|error)|explained_var", re.I)
 
 
 def _is_needed(history: RunHistory, names: str, time: int) -> bool:

@@ -7,12 +7,12 @@ Out:  findings of `VelocityTargets`, `ConditionDropped`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numbers_named
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
@@ -151,11 +151,11 @@ class ConditionDropped(WatchRule):
 _PART = r"(?:cond(?:ition(?:ing)?)?|class(?:es)?|labels?|cls|cfg|guidance|context|uncond(?:itional)?|null)"
 _CHANCE = r"_?(?:p|prob(?:ability)?|rate|ratio|frac(?:tion)?|share|chance)"
 _WITHOUT = r"(?:untold|unknown|unnamed|ungiven|blank|left_out|omit(?:ted)?)"
-_LEFT_OUT = re.compile(
+_LEFT_OUT = expression(
     rf"(?:\w+_)?{_PART}_?drop(?:out|ped|ping)?(?:{_CHANCE})?|(?:\w+_)?drop(?:out)?_?{_PART}(?:{_CHANCE})?|"
     rf"(?:p|prob(?:ability)?)_?(?:of_)?(?:uncond(?:itional)?|null|cfg|drop_{_PART})|"
     rf"(?:uncond(?:itional)?|null|cfg){_CHANCE}|proportion_empty\w*|(?:\w+_)?{_WITHOUT}{_CHANCE}"
 )
-_SAYS_LEFT_OUT = re.compile(rf"{_PART}|drop|mask|hid|keep|kept|free|none|omit|told|blank|missing|empty|known|given")
+_SAYS_LEFT_OUT = expression(rf"{_PART}|drop|mask|hid|keep|kept|free|none|omit|told|blank|missing|empty|known|given")
 
 RULES = (VelocityTargets, ConditionDropped)

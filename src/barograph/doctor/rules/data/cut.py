@@ -7,10 +7,10 @@ Out:  findings of `TextsCut`, `PaddingSide`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.stages import is_curriculum
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_SIZES = re.compile(
+_SIZES = expression(
     r"(?<![a-z])(?:len|length|long|longest|max|cut|trunc|truncate|block|seq|ctx|context|width|wide|tokens|words|places)"
 )
 _OFF = 2  # tokens, as those of a beginning and an end

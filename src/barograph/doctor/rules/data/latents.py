@@ -7,12 +7,12 @@ Out:  findings of `LatentTerm`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import named, newest, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.sums import weights_of
@@ -32,7 +32,7 @@ _NOISE = {
     3.0: ("The noise of the latent numbers is multiplied with the logarithm of their variance.",
           "wrong deviation: the noise is multiplied with the logarithm of the variance"),
 }  # fmt: skip
-_KL = re.compile(r"(?:train[/_])?(?:kld?_loss|kld|loss_kld?)")  # beside the role's names
+_KL = expression(r"(?:train[/_])?(?:kld?_loss|kld|loss_kld?)")  # beside the role's names
 
 
 class LatentTerm(WatchRule):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import newest
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, carries_state, watched
@@ -96,7 +97,7 @@ class TargetsEncoded(WatchRule):
             )  # fmt: skip
 
 
-_STREAM = re.compile(r"(?<![a-z])(?:prequential|stream(?:ing|ed)?)(?![a-z])", re.IGNORECASE)
+_STREAM = expression(r"(?<![a-z])(?:prequential|stream(?:ing|ed)?)(?![a-z])", re.IGNORECASE)
 
 
 class OrderedTargets(WatchRule):

@@ -7,11 +7,11 @@ Out:  findings of `NoisedAgain`, `PlacesHidden`, `MaskShare`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting, setting
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_MASKED = re.compile(r"(?i)mlm|mask\w*_?(?:prob|ratio|rate|share|frac)|mask_?p\b|noise_?density")
+_MASKED = expression(r"(?i)mlm|mask\w*_?(?:prob|ratio|rate|share|frac)|mask_?p\b|noise_?density")
 NEAR = 1e-4  # of the largest mark, between two of the same batch: single precision; ours
 
 
@@ -169,10 +169,10 @@ class PlacesHidden(WatchRule):
             )  # fmt: skip
 
 
-_SHARE = re.compile(
+_SHARE = expression(
     r"mlm_?(?:p|prob\w*|ratio|rate|share|frac\w*)|mask(?:ing|ed)?_(?:token_)?(?:p|prob\w*|ratio|rate|share|frac\w*)"
 )
-_SPANS = re.compile(r"(?i)span|mask\w*_(?:length|schedule)|diffusion|arm_to|noise_schedule")  # shares of another kind
+_SPANS = expression(r"(?i)span|mask\w*_(?:length|schedule)|diffusion|arm_to|noise_schedule")  # shares of another kind
 
 
 class MaskShare(WatchRule):

@@ -8,12 +8,12 @@ Out:  findings of `TimesBroadcast`, `NoisedInputs`, `NoiseTargets`, `ConstantTim
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_VELOCITY = re.compile(r"(?i)veloc|(?:^|[^a-z])v[_-]?pred|pred(?:ict\w*)?[_-]v(?:$|[^a-z])")
-_TARGET = re.compile(r"(?i)pred|objective|param|target")
+_VELOCITY = expression(r"(?i)veloc|(?:^|[^a-z])v[_-]?pred|pred(?:ict\w*)?[_-]v(?:$|[^a-z])")
+_TARGET = expression(r"(?i)pred|objective|param|target")
 _RAW = "inputs not normalised: examples of deviation {:.3g} hide noise of deviation 1, whatever the time is"
 _ABSENT = 0.05  # factor of a noise in an input that does not have it
 

@@ -7,13 +7,13 @@ Out:  findings of `SamplerEpoch`, `SameOrder`, `SortedTargets`.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known
 from barograph.doctor.kernel.curve import between
 from barograph.doctor.kernel.rule import Rule
@@ -75,9 +75,9 @@ BY_SOURCE = "data sorted: sources, or kinds of examples, come one behind the oth
 _JUMP, _STAYS, _JUMPS = 1.5, 4, 3  # times the loss of the rows before; rows; jumps in all
 
 
-_IN_TIME = re.compile(r"(?i)(?<![a-z])(?:online|continual|incremental|life_?long|walk_?forward|stream\w*|replay\w*)")
-_SHUFFLED = re.compile(r"(?i)(?:.*[^a-z])?(?:shuffl\w*|random_?order|randomi[sz]e\w*)")
-_OF_OLD = re.compile(r"(?i)(?<![a-z])(?:sequential|chronological|sorted?|fixed_?order|in_?order|by_?length|overfit\w*)")
+_IN_TIME = expression(r"(?i)(?<![a-z])(?:online|continual|incremental|life_?long|walk_?forward|stream\w*|replay\w*)")
+_SHUFFLED = expression(r"(?i)(?:.*[^a-z])?(?:shuffl\w*|random_?order|randomi[sz]e\w*)")
+_OF_OLD = expression(r"(?i)(?<![a-z])(?:sequential|chronological|sorted?|fixed_?order|in_?order|by_?length|overfit\w*)")
 _OF_ANSWERS = ("loss_ranks", "preference_averaged", "preference_compared")
 _SOME, _TOGETHER = 3, 0.75  # examples of a batch that came before: at least; of them, together in one
 

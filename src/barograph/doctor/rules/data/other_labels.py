@@ -7,13 +7,13 @@ Out:  findings of `OtherLabels`, `EvaluationBelowGuess`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.patterns import expression
 from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import known, newest, other_model, usual
 from barograph.doctor.kernel.curve import answers, is_game
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_RECALL = re.compile(r"(?i)(?:val|eval|test|dev|valid)[^a-z](?:.*[^a-z])?(?:recall|r|hits?)@1")
-_HELD_OUT = re.compile(rf"(?i){HELD_OUT}")
+_RECALL = expression(r"(?i)(?:val|eval|test|dev|valid)[^a-z](?:.*[^a-z])?(?:recall|r|hits?)@1")
+_HELD_OUT = expression(rf"(?i){HELD_OUT}")
 _AVERAGE = "averaged weights not updated: another model than the one that is trained is evaluated, and hardly changes"
 
 

@@ -6,10 +6,10 @@ Out:  findings of `DroppedOutputs`, `ScaledOutputs`, `IgnoredClass`, `OutputUnus
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import options_on
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -94,7 +94,7 @@ class ScaledOutputs(WatchRule):
             )  # fmt: skip
 
 
-_SCALES = re.compile(
+_SCALES = expression(
     r"temp(?:erature)?(?![a-z])|\btau\b|_tau\b|scale|logit|soft_?cap|\bcap\b|margin|arc_?face|cos_?face|mup|multiplier|"
     r"width_mult|distil|teacher|student|\bkd\b|_kd|kd_"
 )  # what says that logits are multiplied on purpose

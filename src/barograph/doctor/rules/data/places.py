@@ -7,10 +7,10 @@ Out:  findings of `MirroredTargets`, `IgnoredPlaces`, `OtherPlaces`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import usual
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _LEAST_UPDATE = 1e-4  # of the weights, in a step that could learn something
-_OVERLAP = re.compile(r"(?i)(?:.*[/_. ])?(?:m?iou|jaccard|dice(?:_?score)?|f1|(?:pixel_?)?acc(?:uracy)?)(?:[/_. ].*)?")
+_OVERLAP = expression(r"(?i)(?:.*[/_. ])?(?:m?iou|jaccard|dice(?:_?score)?|f1|(?:pixel_?)?acc(?:uracy)?)(?:[/_. ].*)?")
 
 
 class MirroredTargets(WatchRule):

@@ -7,12 +7,12 @@ Out:  findings of `TargetsOutOfRange`, `UnscaledTargets`, `UnexplainedTargets`, 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import named, newest, usual
 from barograph.doctor.kernel.curve import is_game, rounded
@@ -27,7 +27,7 @@ _PROOF = 0.95
 _LARGE = 10.0  # deviation or mean of inputs that nobody normalised
 _RAW = 1000.0  # of inputs that steps of a usual rate get nowhere with
 _SAME = 1e-6  # spread of outputs that are one
-RECONSTRUCTION = re.compile(
+RECONSTRUCTION = expression(
     r"(?i)(?!.*(?:val|eval|test))(?:.*[/_.])?(?:re_?con(?:struct(?:ion)?)?|rec)(?:_?(?:loss|error|mse|bce))?"
 )
 """Names of the term of an autoencoder that compares its output."""

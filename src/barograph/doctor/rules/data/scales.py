@@ -7,19 +7,19 @@ Out:  `below_black`, `narrower`, `beyond_all`, `beyond_doubt`, `elsewhere`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, newest, options_on, usual
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
-_ELSEWHERE = re.compile(
+_ELSEWHERE = expression(
     r"(?i)(?:^|[._])(?:(?:target|source|test|eval)_?domain|domain_(?:adapt|shift)|ood|out_of_d|corrupt|extrapol"
     r"|cross_?lingual)"
 )

@@ -7,12 +7,12 @@ Out:  findings of `UnrelatedLabels`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import known, newest, param_norm_of, usual
 from barograph.doctor.kernel.curve import between
@@ -30,7 +30,7 @@ _PROOF = 0.95
 _EVALUATIONS, _RISE, _FEWEST, _ENOUGH = 8, 6.0, 3, 5
 _NEARER = 0.01  # of the first evaluation's loss
 _OTHER, _VARIES, _TERMS = 0.1, 0.02, 20.0  # of what is logged, of that factor; times it: more is a loss's scale
-_NEIGHBOURS = re.compile(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?|(?:r|hits?)(?=@\d))(?:[^a-z].*)?")
+_NEIGHBOURS = expression(r"(?:.*[^a-z])?(?:knn|recall|probe|neighbou?rs?|(?:r|hits?)(?=@\d))(?:[^a-z].*)?")
 
 
 class UnrelatedLabels(WatchRule):

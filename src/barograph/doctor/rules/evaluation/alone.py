@@ -6,19 +6,19 @@ Out:  findings of `EvaluationsStill`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_AREA = re.compile(r"(?i)(?:.*[^a-z])?au(?:ro)?c(?:[^a-z].*)?")
+_AREA = expression(r"(?i)(?:.*[^a-z])?au(?:ro)?c(?:[^a-z].*)?")
 _PERFECT, _LITTLE = 0.999, 1e-3  # a score of what is solved; a loss of it
 _ANY = 0.001  # an accuracy of more than nothing
 _DIGITS = 4  # of a number that is not the same because it was rounded

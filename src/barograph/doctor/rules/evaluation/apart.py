@@ -7,8 +7,8 @@ Out:  causes for `Overfitting`, the likeliest first; the cause where another set
 from __future__ import annotations
 
 import math
-import re
 
+from barograph.core.patterns import expression
 from barograph.core.roles import evaluation_losses
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
@@ -39,7 +39,7 @@ _AGAIN, _LOOKS = 0.25, 8  # of a batch's examples, seen before in the last looks
 _LOWER_AT_FIRST = 0.8  # of the evaluation at first: another set's loss is of data nearer to the training's
 _STILL_LOW = 1.03  # times its lowest evaluation: it doesn't rise
 _LEARNT = 0.5  # of its first evaluation
-_OF_TRAINED = re.compile(r"(?i)train|seen|known|memor|heart|replay|fit|same|probe")  # a set that may be trained on
+_OF_TRAINED = expression(r"(?i)train|seen|known|memor|heart|replay|fit|same|probe")  # a set that may be trained on
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 
 

@@ -7,12 +7,12 @@ Out:  findings of `AverageSlow`, `AverageEqual`, `AverageLate`, `AverageBegun`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, numbers_named, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.kinds import of_other_kind
@@ -318,7 +318,7 @@ class AverageEqual(WatchRule):
 
 
 _NO_DECAY = "averaged weights lag: the average was given no decay, and is a mean of the weights of all steps"
-_DECAY = re.compile(r"(?:\w*_)?(?:ema|averag(?:e|ed|ing)|polyak|shadow)_?(?:\w+_)?(?:decay|momentum|beta|rate)")
+_DECAY = expression(r"(?:\w*_)?(?:ema|averag(?:e|ed|ing)|polyak|shadow)_?(?:\w+_)?(?:decay|momentum|beta|rate)")
 
 
 def _decays(history: RunHistory, most: float) -> Iterator[tuple[str, float]]:

@@ -6,10 +6,10 @@ Out:  findings of `AverageNamed`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_AVERAGE = re.compile(r"(?i)(?<![a-z])(?:ema|swa|polyak|averaged?_(?:model|weights))(?![a-z])")
-_EVALUATED = re.compile(r"(?i)(?<![a-z])(?:eval\w*|val|valid\w*|test\w*|dev)(?![a-z])")
+_AVERAGE = expression(r"(?i)(?<![a-z])(?:ema|swa|polyak|averaged?_(?:model|weights))(?![a-z])")
+_EVALUATED = expression(r"(?i)(?<![a-z])(?:eval\w*|val|valid\w*|test\w*|dev)(?![a-z])")
 _OWN = 1  # of `evaluated_whose`: the watched model itself, with no copy beside it
 
 

@@ -7,10 +7,10 @@ Out:  findings of `AverageBehind`, `AverageWrong`, `TeacherStill`, `TeacherSwapp
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import came_by, evaluations_of, known, newest, other_model
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
-_WITH_AVERAGE = re.compile(
+_WITH_AVERAGE = expression(
     r"(?=.*(?:^|_)(?:eval|evaluate|evaluation|valid|validate|validation|val)(?:_|$))"
     r"(?=.*(?:(?:^|_)ema(?:_|$)|(?:weight|model|param\w*)_averag|averaged?_(?:weight|model|param)))"
 )
-_LATER = re.compile(r"(?:ema|averag).*(?:start|begin|warm|after|delay|from|burn)|(?:start|warm\w*|burn\w*)_ema")
+_LATER = expression(r"(?:ema|averag).*(?:start|begin|warm|after|delay|from|burn)|(?:start|warm\w*|burn\w*)_ema")
 _MEMORIES = 3.0  # behind which a twentieth is left of what an average was
-_FINAL = re.compile(r"final|(?:^|_)last(?:_|$)|(?:^|_)test(?:_|$)|also|both")
+_FINAL = expression(r"final|(?:^|_)last(?:_|$)|(?:^|_)test(?:_|$)|also|both")
 
 
 class AverageBehind(Walker):

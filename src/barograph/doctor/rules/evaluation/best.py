@@ -7,11 +7,11 @@ Out:  findings of `BestReversed`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, named
 from barograph.doctor.rules.data.examples import Place, WatchRule
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_BEST = re.compile(
+_BEST = expression(
     rf"(?i)(?!.*(?:step|epoch|iter|time|acc|f1|bleu|auc|score|reward|iou|dice|r2|map))"
     rf"(?:.*[/_. ])?best(?:[/_. ](?:so_far|{HELD_OUT}|loss|metric|value|mean|avg|mse|mae))*|"
     rf"(?:.*[/_. ])?{HELD_OUT}[/_. ](?:loss[/_. ])?best(?:[/_. ](?:so_far|loss))?"

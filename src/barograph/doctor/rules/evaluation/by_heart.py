@@ -7,10 +7,10 @@ Out:  findings of `LearntByHeart`.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import answers
 from barograph.doctor.kernel.local import median
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _MANY, _BETTER = 8, 0.9  # evaluations; times the loss at the best of them
-_WORD = re.compile(r"[a-z]+(?:@?\d+)?$")
+_WORD = expression(r"[a-z]+(?:@?\d+)?$")
 
 
 class LearntByHeart(WatchRule):

@@ -8,10 +8,10 @@ Out:  findings of `AnswersBeside`, `AnswersUnrelated`, `AnswersUnaligned`, `Answ
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, numbers_named, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_ACCURACY = re.compile(r"(?i)(?:.*[^a-z])?(?:acc|accuracy|knn|top|hits?|recall|r|exact|right|correct)(?:[^a-z].*)?")
+_ACCURACY = expression(r"(?i)(?:.*[^a-z])?(?:acc|accuracy|knn|top|hits?|recall|r|exact|right|correct)(?:[^a-z].*)?")
 
 
 class AnswersBeside(WatchRule):
@@ -469,7 +469,7 @@ class GivenUnseen(WatchRule):
             )  # fmt: skip
 
 
-_GUIDES = re.compile(r"(?:.*_)?(?:cfg|guidance)(?:_(?:scale|weight|strength|w))?")
+_GUIDES = expression(r"(?:.*_)?(?:cfg|guidance)(?:_(?:scale|weight|strength|w))?")
 _HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
 RULES = (

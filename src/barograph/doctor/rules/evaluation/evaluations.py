@@ -8,7 +8,6 @@ Out:  `EvaluationPoint`; `Walker`, a rule that gets each of them; `Rise`, one th
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -17,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED, plays
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
@@ -295,7 +295,7 @@ class Rise(Walker):
         return median([*self._before[-3:-1], best.value, *[other.value for other in self._after[:2]]])
 
 
-_WORDS = re.compile(r"[A-Za-z][a-z]*|\d+")
+_WORDS = expression(r"[A-Za-z][a-z]*|\d+")
 _OF_ANY = frozenset({"train", "training", "val", "valid", "validation", "eval", "evaluation", "test", "dev", "loss",
                      "losses", "total", "step", "epoch", "avg", "mean"})  # fmt: skip
 

@@ -7,13 +7,13 @@ Out:  findings of `EvaluationUnexplained`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, named, usual
 from barograph.doctor.kernel.curve import again, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PROOF = 0.95
 _NAME = r"(?:r2|r\^2|r_?squared?|rsq|r2_?score|explained_?var(?:iance)?)"
-_EXPLAINED = re.compile(
+_EXPLAINED = expression(
     rf"(?i)(?:(?:.*[/_. ])?{HELD_OUT}[/_. ](?:.*[/_. ])?{_NAME}|(?:.*[/_. ])?{_NAME}[/_. ]{HELD_OUT})"
 )
 

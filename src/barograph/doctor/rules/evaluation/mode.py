@@ -6,12 +6,12 @@ Out:  findings of `EvaluationMode`, `ModelMode`, `DropoutGone`, `StaleStatistics
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.layers import TableRule
@@ -270,7 +270,7 @@ def _behind_last(history: RunHistory, rows: ChannelRows, began: int, segment: in
     return rows.step[here] if here.any() else None
 
 
-_TIMES = re.compile(r"until|after|steps?|epochs?|sched|anneal|decay|final|_end|end_|stop|early|warm|ramp")
+_TIMES = expression(r"until|after|steps?|epochs?|sched|anneal|decay|final|_end|end_|stop|early|warm|ramp")
 
 
 def _holds_norms(history: RunHistory) -> bool:
@@ -292,12 +292,12 @@ def _draws_predictions(history: RunHistory) -> bool:
     )
 
 
-_DRAWN = re.compile(
+_DRAWN = expression(
     r"(?<![a-z])(?:mc|monte[ _-]?carlo|bayes\w*)[ _-]?drop(?:out)?"
     r"|drop(?:out)?_?(?:samples|draws|at_(?:test|eval|inference))"
 )
 _OF_DROPOUT = frozenset(("training_in_evaluation", "dropout_in_evaluation"))
-_HELD = re.compile(
+_HELD = expression(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
 _COPY, _WITHIN = "copy_training_in_evaluation", "training_within_evaluation"

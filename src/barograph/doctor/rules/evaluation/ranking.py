@@ -6,11 +6,11 @@ Out:  findings of `RankingReversed`, `RankingByHeart`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, named, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-AREA = re.compile(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
+AREA = expression(r"(?i)(?:.*[/_. ])?(?:roc_?)?auc(?:_?roc)?|(?:.*[/_. ])?auroc(?:[/_. ].*)?")
 _NAME = r"(?:[^a-z].*)?[^a-z](?:roc_?)?auc(?:_?roc)?"
-_OF_TRAINING = re.compile(rf"(?i)(?:.*[^a-z])?d?train(?:ing)?{_NAME}")
-_OF_EVALUATION = re.compile(rf"(?i)(?:.*[^a-z])?{HELD_OUT}{_NAME}")
+_OF_TRAINING = expression(rf"(?i)(?:.*[^a-z])?d?train(?:ing)?{_NAME}")
+_OF_EVALUATION = expression(rf"(?i)(?:.*[^a-z])?{HELD_OUT}{_NAME}")
 _PERCENT = 1.5  # an accuracy above it is in percent
 _EXCHANGED = "labels shifted: chosen and rejected, or the labels 0 and 1, are exchanged since then"
 _SINCE = "look at the data behind step {}: the order of a pair, or which label is 1, has changed"

@@ -7,12 +7,12 @@ Out:  findings of `EvaluationTerm`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_EVALUATED = re.compile(r"(?i)(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)([/_.])(.+[/_.]loss|loss[/_.].+|.+_loss)")
+_EVALUATED = expression(r"(?i)(?:eval(?:uation)?|val(?:id(?:ation)?)?|test)([/_.])(.+[/_.]loss|loss[/_.].+|.+_loss)")
 
 
 class EvaluationTerm(WatchRule):

@@ -7,11 +7,11 @@ Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`, `Ev
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.core.plain_names import plain_name
 from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
@@ -151,11 +151,11 @@ class EvaluationSummed(Walker):
             )  # fmt: skip
 
 
-_UNIT = re.compile(
+_UNIT = expression(
     r"(?<![a-z])(?:usd|eur|gbp|dollars?|euros?|kg|grams?|km|cm|mm|metres?|meters?|miles?|px|pixels?|degrees?|deg"
     r"|celsius|kelvin|mmhg|kwh|mwh|watts?|seconds|minutes|hours|days|years)(?![a-z])"
 )
-_UNIT_OF_EVALUATIONS = re.compile(
+_UNIT_OF_EVALUATIONS = expression(
     r"(?i)(?:^|[._/])(?:eval|val|valid|validation|test|metrics?|report\w*)(?:_\w+)?_units?"
 )
 

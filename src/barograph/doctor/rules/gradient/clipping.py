@@ -7,11 +7,11 @@ Out:  findings of `ClippedEmpty`, `NeverClipped`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import CLIP
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, known, scaled_loss
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.remedies import clip_limit
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_OTHERWISE = re.compile(r"(?i)value|agc|adaptive|quantile|unit")  # an option of clipping that is none by the norm
-_INSIDE = re.compile(
+_OTHERWISE = expression(r"(?i)value|agc|adaptive|quantile|unit")  # an option of clipping that is none by the norm
+_INSIDE = expression(
     r"(?i)deepspeed|lamb\b|zero_?[123]|apex|colossal|megatron|opacus|noise_multiplier"
 )  # clips in its own step
 

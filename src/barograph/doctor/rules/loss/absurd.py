@@ -7,10 +7,12 @@ Out:  findings of `AbsurdLoss`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.local import median
 from barograph.doctor.rules.data.examples import Place, WatchRule
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _THREE, _FIRST, _MILLION = 3, 16, 1e6  # rows; of a launch; times the rows ahead of a leap, and at least
-_PERPLEXITY = re.compile(r"(?i)(?:.*[/_. ])?(?:ppl|perplexity)$")
+_PERPLEXITY = expression(r"(?i)(?:.*[/_. ])?(?:ppl|perplexity)$")
 
 
 class AbsurdLoss(WatchRule):
@@ -62,6 +64,15 @@ class AbsurdLoss(WatchRule):
         self._beyond: list[int] = []
         self._high: list[tuple[int, float]] = []
         self._seen: list[tuple[int, float]] = []  # the first rows
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        rows = self._cursor.new(self.channel(history))
+        if rows is None:
+            return
+        low = min(self.at["huge"], self.at["beyond"], self.at["nats"])
+        for at in _worth_a_look(rows.value, rows.segment, low).tolist():
+            place = (int(rows.step[at]), int(rows.time[at]), int(rows.segment[at]))
+            yield from self._own(history, float(rows.value[at]), place)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         huge = math.isfinite(value) and abs(value) >= self.at["huge"]
@@ -111,6 +122,19 @@ class AbsurdLoss(WatchRule):
                 step, f"The loss went from {before[-1]:.4g} to {first:.4g} and {last:.4g} in two rows.",
                 found=place[0], segment=place[2], confidence=0.9, evidence={"loss": value}, key="huge",
             )  # fmt: skip
+
+
+def _worth_a_look(values: np.ndarray, segments: np.ndarray, low: float) -> np.ndarray:
+    """Places of rows that may say something: the first ones here and of each launch, those above `low` or not finite,
+    and the ones behind these, with which ends what had begun.
+
+    values, segments: of the rows [rows]. Returns indices in order."""
+    wanted = ~(np.abs(values) <= low)
+    wanted[1:] |= wanted[:-1].copy()
+    begins = np.flatnonzero(np.diff(segments, prepend=segments[:1] - 1))
+    for begin in begins.tolist():
+        wanted[begin : begin + _FIRST] = True
+    return np.flatnonzero(wanted)
 
 
 def _is_of_tokens(history: RunHistory, value: float, place: Place) -> bool:

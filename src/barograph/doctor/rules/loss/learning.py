@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp, known, named
 from barograph.doctor.kernel.curve import Tick, again, between, is_game, rounded
@@ -18,6 +19,7 @@ from barograph.doctor.kernel.curve_rule import CurveRule
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.rules.evaluation.ranking import AREA
 from barograph.doctor.rules.loss.one_answer import nothing_moves, one_share, same_answers, share_of, with_certainty
+from barograph.doctor.rules.loss.settled import still_falls
 from barograph.doctor.rules.loss.short_runs import (
     accuracies_of_a_guess,
     answers_by_chance,
@@ -39,11 +41,9 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = math.log(7.0)  # ln of ln of a thousand classes
 CLASSES = (2, 3, 10, 100, 1000)  # usual numbers of classes; more would meet the losses of language models by chance
-_BY_CHANCE = 1.5  # standard errors of a difference of means; a level that stays passes in nine looks of ten
 _TOO_NOISY = 0.3  # standard deviation of single rows, in ln, in which a fall of a quarter can't be seen
 _MANY = 3000  # steps
 _WARM_UP = 5000  # steps, more than any warm-up has
-_EVALUATED = 0.95  # of an evaluation's first loss: below it something was learnt
 _IN_PERCENT = 1.5  # an accuracy above it
 _FEW = 100  # rows from which on a guess is looked for while they come
 _EPOCH_NOISE = 0.01  # in ln, of the mean of an epoch's losses
@@ -58,7 +58,7 @@ def _counts(history: RunHistory) -> str:
     return str(history.facts.get("counts", {}).get(loss.name, "")) if loss is not None else ""
 
 
-_OF_OTHERS = re.compile(r"ood|anomal|outlier|novel|attack|mia|member|advers|domain|fair|privac|sensitiv", re.I)
+_OF_OTHERS = expression(r"ood|anomal|outlier|novel|attack|mia|member|advers|domain|fair|privac|sensitiv", re.I)
 """Words in the names of areas that say nothing of what the training is for."""
 
 
@@ -75,13 +75,6 @@ def _classes(history: RunHistory, tick: Tick) -> int:
     count = known(history.channel("model/loss_classes"), *place)
     count = width if count != count else count
     return int(count) if count >= 2 else 0
-
-
-def _evaluated(history: RunHistory, begin: int, tick: Tick) -> bool:
-    """Whether the evaluation's loss has fallen and stays there: what is printed of the training may be the last
-    batch's."""
-    values = between(history.role("eval_loss"), begin, tick.step + 1, tick.segment)
-    return len(values) >= 4 and bool(values[-3:].max() < _EVALUATED * values[0])
 
 
 class NotLearning(CurveRule):
@@ -216,7 +209,7 @@ class NotLearning(CurveRule):
                 return  # still in the warm-up
         long = tick.nth >= 4 * rows and (steps >= 4 * self.at["steps"] or epochs)
         blank = not guess and not middle and began_blank(history, exp(start))
-        if guess <= 0 and not blank and _falls(history, channel, self._begin.step, tick):
+        if guess <= 0 and not blank and still_falls(history, channel, self._begin.step, tick):
             return
         tells, game = guess or blank, is_game(history, channel)
         dozens = epochs and self._begin.step <= 1 and steps >= self.at["epochs"]
@@ -483,18 +476,3 @@ class NotLearning(CurveRule):
         off = min(abs(tick.level - start), max(abs(tick.level - mean) - noise, 0.0) if self._ticks >= 48 else math.inf)
         high = not vocabulary and 4 <= exp(start) <= 12.2 and off < self.at["near"]
         return -1 if high else 0
-
-
-def _falls(history: RunHistory, channel: Channel, begin: int, tick: Tick) -> bool:
-    """Whether of the rows behind the first quarter the later half lies below the earlier by more than chance: slow
-    is not still; or the evaluation's loss has fallen.
-    """
-    if _evaluated(history, begin, tick):
-        return True
-    values = between(channel, begin, tick.step + 1, tick.segment)
-    part = 3 * len(values) // 8
-    if part < 4:
-        return False
-    early, late = values[-2 * part : -part], values[-part:]
-    error = math.sqrt((float(early.var()) + float(late.var())) / (part - 1))
-    return float(early.mean() - late.mean()) > _BY_CHANCE * error

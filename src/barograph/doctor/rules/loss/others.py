@@ -7,12 +7,12 @@ Out:  findings.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import KEEP
 from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.curve import again, between
@@ -22,7 +22,7 @@ from barograph.doctor.kernel.rule import Rule
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 
-_LOSS = re.compile(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
+_LOSS = expression(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
 _MOST = 64  # series; more are a table
 _JUDGES = ("loss", "eval_loss", "reward")
 _FEW = 4  # rows of a judged series; of fewer nothing is said

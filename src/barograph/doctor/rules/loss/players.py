@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, named, newest
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
@@ -28,8 +29,8 @@ _PLAYER = (
     r"(?i)(?!.*(?:val|eval|test))(?:.*[/_. ])?(?:{0}(?:[/_. ](?:gan|adv|real|fake))?[/_. ]?(?:loss|err)|"
     r"(?:loss|err)[/_. ]?{0})(?:[/_. ]?total)?"
 )
-_DISCRIMINATOR = re.compile(_PLAYER.format(r"(?:d|dis|disc|discrim|discriminator)"))
-_GENERATOR = re.compile(_PLAYER.format(r"(?:g|gen|generator)"))
+_DISCRIMINATOR = expression(_PLAYER.format(r"(?:d|dis|disc|discrim|discriminator)"))
+_GENERATOR = expression(_PLAYER.format(r"(?:g|gen|generator)"))
 _REAL, _FAKE = (
     re.compile(rf"(?i)(?:.*[/_. ])?(?:d|dis|disc|discriminator)[/_. ]?(?:\(?x\)?|{word})(?:[/_. ](?:prob|mean|score))?")
     for word in ("real", "fake")

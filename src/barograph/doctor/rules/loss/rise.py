@@ -7,10 +7,10 @@ Out:  what `Divergence` asks of a rise that it has seen.
 from __future__ import annotations
 
 import math
-import re
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp
 from barograph.doctor.kernel.curve import Tick, before, bend, between, evaluation_holds, queue_guess, teacher_guess
@@ -19,8 +19,8 @@ from barograph.doctor.rules.rl.reference import reference_moved
 
 SHORT = 64  # rows of a run whose last ones are looked at one by one
 _GUESSES = 0.1  # of what was learnt: that near to the start a loss is a guess's
-_TERM = re.compile(r"(?i)loss|recon|nll|(?:^|[/_.])(?:ce|bce|mse|mae|l1|xent|task)(?:$|[/_.])")
-_ELSEWHERE = re.compile(  # no term of a step's own loss
+_TERM = expression(r"(?i)loss|recon|nll|(?:^|[/_.])(?:ce|bce|mse|mae|l1|xent|task)(?:$|[/_.])")
+_ELSEWHERE = expression(  # no term of a step's own loss
     r"(?i)(?:^|[/_.])(?:eval(?:uation)?|val(?:id(?:ation)?)?|dev|test|ema|smooth\w*|avg|mean)(?:$|[/_.])"
 )
 _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term was before

@@ -7,7 +7,6 @@ Out:  findings of `ZeroLoss`, `FrozenLoss`, `LossJumpDown`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.heldout import HELD_OUT
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
@@ -29,7 +29,7 @@ from barograph.doctor.rules.rl.preference import margins_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_HELD_OUT = re.compile(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
+_HELD_OUT = expression(rf"(?i)(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?(?:acc|accuracy|rate|score|success).*")
 _CUT_ROWS = 4  # rows of such a loss
 _CONVERGED = 1e-4  # of all that the loss has lost: what its last rows differ by
 _EXACT = 7  # digits, as numbers have that nobody rounded
@@ -211,7 +211,7 @@ def _evaluation_falls(history: RunHistory, step: int, last: int, segment: int) -
     return False
 
 
-_AN_ERROR = re.compile(r"(?i)(?:.*[^a-z])?(?:r?mse|mae)(?:[^a-z].*)?")
+_AN_ERROR = expression(r"(?i)(?:.*[^a-z])?(?:r?mse|mae)(?:[^a-z].*)?")
 _EVALUATED, _BETTER = 3, 0.95  # evaluations, and what is left of their loss
 _APART = ("learning rate too high: the policy has run away from its reference, and tells all pairs apart for certain",
           "overfitting: the pairs are memorized")  # fmt: skip

@@ -6,12 +6,12 @@ In:   the series `gpu/{id}/…` and `host/…`. Out:  findings of the family `ma
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, known
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_DEVICE = re.compile(r"gpu/([^/]+)/")
+_DEVICE = expression(r"gpu/([^/]+)/")
 _GIB = float(1 << 30)
 
 

@@ -7,10 +7,10 @@ Out:  findings of `DeadExperts`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import LayerTable, shown
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.kernel.tables import LayerRound
 
-_LOAD = re.compile(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
+_LOAD = expression(r"moe/(?P<layer>.+)/load/(?P<expert>\d+)$")
 
 
 class DeadExperts(Rule):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel import depth
 from barograph.doctor.kernel.cursor import (
     RowCursor,
@@ -212,16 +213,16 @@ def resumed_from(history: RunHistory) -> str:
 
 
 _READ, _ALIKE = 8, 1e-6  # rates that the watch has read, and how near the log's are
-_RESUMES = re.compile(
+_RESUMES = expression(
     r"(?:resume|continue|restore|restart)(?:_training)?(?:_from)?(?:_(?:checkpoint|ckpt|path|file|dir))?(?:_path)?"
 )
-_FILE = re.compile(r"\.(?:pt|pth|ckpt|bin|tar|safetensors|pkl)$|(?:checkpoint|ckpt|step|epoch)[-_=]?\d+/?$", re.I)
-_TUNED = re.compile(r"fine_?tun|warm_?start|transfer|pretrain", re.I)
-_ANEW = re.compile(
+_FILE = expression(r"\.(?:pt|pth|ckpt|bin|tar|safetensors|pkl)$|(?:checkpoint|ckpt|step|epoch)[-_=]?\d+/?$", re.I)
+_TUNED = expression(r"fine_?tun|warm_?start|transfer|pretrain", re.I)
+_ANEW = expression(
     r"(?:reset|fresh|new|reinit\w*|skip|ignore|discard|drop|no_load|dont_load|without)_(?:the_)?optim(?:izers?)?(?:_states?)?$|"
     r"(?:^|_)(?:weights|model|params)_only$|only_(?:model|weights|params)$|optim(?:izer)?_(?:reset|anew|fresh)$"
 )
-_LOADED = re.compile(r"(?:load|resume|restore|keep)\w*_optim(?:izers?)?(?:_states?)?$")
+_LOADED = expression(r"(?:load|resume|restore|keep)\w*_optim(?:izers?)?(?:_states?)?$")
 
 
 class ScheduleStuck(Rule):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _CYCLES = r"cycl|restart|period|wave|sawtooth|triang|sgdr|t_0|t_mult"
-_MEANT = re.compile(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a network's
-_AS_CYCLES = re.compile(_CYCLES)
+_MEANT = expression(rf"{_CYCLES}|stage|phase|round|curricul")  # stages may be a network's
+_AS_CYCLES = expression(_CYCLES)
 _SAME = 1e-3  # of a rate
 _FOUND_AT = 20  # steps, before a scheduler is found
 _TWICE = "schedule ahead: the scheduler's state is loaded, and it is stepped for all steps so far besides"

@@ -6,12 +6,12 @@ Out:  findings of `LearningRateDeclared`, `ScheduleMissing`, `RateRises`, `RateZ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -220,13 +220,13 @@ _SELDOM = "scheduler stepped too seldom: the warm-up counts steps, and it is ste
 _EACH = "call `scheduler.step()` after each `optimizer.step()`, or give it numbers of epochs"
 _HALF = 0.5
 _NEVER = "scheduler never stepped: the configured schedule is not in force, the learning rate never changes"
-WARMED = re.compile(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
-SHARE = re.compile(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
-_SCHEDULE = re.compile(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_type|_name|_style)?")
-MEANT = re.compile(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
-_FALLS = re.compile(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
+WARMED = expression(r"(?:lr_|num_|n_)?warm_?up_(?:steps|iters|iterations|updates)")
+SHARE = expression(r"(?:lr_)?warm_?up_(?:ratio|fraction|frac|proportion)")
+_SCHEDULE = expression(r"(?:lr|learning_rate)_(?:schedule|scheduler|decay)(?:_type|_name|_style)?")
+MEANT = expression(r"range_?test|lr_?find|find_?lr|finder|stage|phase|cycl|restart|ramp|curricul")
+_FALLS = expression(r"cosine|linear|poly|one_?cycle|exponential|inverse_sqrt|rsqrt")
 
-_WAITS = re.compile(r".*(?:delay|freez|frozen|hold|wait|offset).*")
+_WAITS = expression(r".*(?:delay|freez|frozen|hold|wait|offset).*")
 
 
 class RateZeroAtFirst(WatchRule):

@@ -7,13 +7,13 @@ Out:  findings of `ScheduleBeyond`, `WarmUpBeyond`, `ScheduleOver`, `WarmUpOver`
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numbers_named, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _POINTS = 16  # of a curve, that a cosine is laid through
 _OFF = 1e-3  # of the peak: what a curve may be off its formula
 _BENDS = 0.05  # of the second differences of a cosine: what they may be off, for rates are logged in few digits
-_OF_FALL = re.compile(
+_OF_FALL = expression(
     r"^(?!.*(?:weight|wd|ema|average|momentum|layer)).*(?:decay|fall|anneal|t_max|total|cosine|sched|end|until|horizon|length)"
 )
-_WARM_STEPS = re.compile(
+_WARM_STEPS = expression(
     r"(?:(?:lr|num|n|noam|linear|learning_rate)_)?warm(?:_?up)?(?:_(?:steps|iters|iterations|updates))?"
 )
 

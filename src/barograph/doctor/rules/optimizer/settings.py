@@ -8,12 +8,12 @@ Out:  findings of `MomentumTooHigh`, `BetasSwapped`, `NormEpsilon`, `NormMomentu
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, known, names_of, numbers_named, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
@@ -147,7 +147,7 @@ class NormMomentum(SettingRule):
         )
 
 
-_DROPOUT = re.compile(r"(?:.*_)?(?:dropout|drop|p_?drop)(?:_(?:rate|prob|p|ratio|probability))?")
+_DROPOUT = expression(r"(?:.*_)?(?:dropout|drop|p_?drop)(?:_(?:rate|prob|p|ratio|probability))?")
 
 
 class DropoutTooHigh(Rule):

@@ -7,12 +7,12 @@ Out:  findings of the family `ranks`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, averages_workers, known, saved_before, splits_model, whole
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import shown
@@ -318,7 +318,7 @@ class RanksDrifted(EventRule):
                 )  # fmt: skip
 
 
-_NORM = re.compile(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
+_NORM = expression(r"(?:^|[/_])(?:grad_|gradient_|param_|weight_)?norm/")
 _CAUSES = [
     "ranks drifted apart: parameters were changed on one alone",
     "all-reduce missing: gradients are not averaged",

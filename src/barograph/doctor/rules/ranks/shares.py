@@ -6,10 +6,10 @@ Out:  findings of `SameBatch`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import splits_model
 from barograph.doctor.rules.ranks.ranks import EventRule, ranks_named
 
@@ -97,7 +97,7 @@ class SameBatch(EventRule):
                 )  # fmt: skip
 
 
-_REPEATED = re.compile(r"repeat|(?<![a-z])(?:ra_?sampler|num_views|n_views|views|multi_?crop)(?![a-z])")
+_REPEATED = expression(r"repeat|(?<![a-z])(?:ra_?sampler|num_views|n_views|views|multi_?crop)(?![a-z])")
 _ONE_SHARE = "same data on all ranks: they read one share of it, one some steps behind the other"
 
 

@@ -7,13 +7,13 @@ Out:  findings of `PreferenceSummed`, `PreferencesSummed`, `JudgedSummed`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
 from barograph.core.configuration import BATCH
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, numbers_named, numeric_setting, summed_by_choice, told_behind
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.rl.begins import margin_at
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _WHOLE = 1e-4  # of a multiple of ln 2
 _LATER = 8  # rows behind which it is said
 _ROUNDING = 1e-6  # of a margin or a reward
-_PAIRS = re.compile(r".*(?:batch|bsz|pairs).*")  # how many a batch has
+_PAIRS = expression(r".*(?:batch|bsz|pairs).*")  # how many a batch has
 
 
 def _size_near(history: RunHistory, times: float, least: float, near: float) -> float:

@@ -7,12 +7,12 @@ Out:  findings of `MarginBegins`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import (
     came_by,
     is_first_step,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_LIKELIHOOD = re.compile(r"sft|nll|rpo|likelihood")  # another term of the loss
+_LIKELIHOOD = expression(r"sft|nll|rpo|likelihood")  # another term of the loss
 _ROUNDING = 1e-6  # of the weights' size
 _SOON = 64  # steps
 

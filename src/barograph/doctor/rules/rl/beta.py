@@ -7,13 +7,13 @@ Out:  findings of `BetaMisplaced`, `LossBelowMargin`, `ChancesCompared`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
 from barograph.core.configuration import ACCUMULATION
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import is_first_step, numeric_setting, told_behind
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
-_WEIGHT = re.compile(r"(?i).*(?:weight|coef|lambda|alpha|scale|factor).*")  # of the loss as a whole
+_WEIGHT = expression(r"(?i).*(?:weight|coef|lambda|alpha|scale|factor).*")  # of the loss as a whole
 
 
 class BetaMisplaced(WatchRule):

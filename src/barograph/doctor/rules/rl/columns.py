@@ -7,12 +7,12 @@ Out:  findings of `ReferenceColumns`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import came_by, is_first_step, numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -208,6 +208,6 @@ _ANEW = (
 _EVALUATED_FROM = 8  # steps, behind which an evaluation may have been the first that asked a network
 _COMPLETE = 2  # rows of a launch, behind which its first one is complete
 _REFERRED = 2  # squares of differences from which those of a reference are subtracted
-_SHORT = re.compile(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
+_SHORT = expression(r"(?:bf|fp|float|bfloat|half)_?(?:16|8)(?!\d)")  # numbers of few bits
 
 RULES = (ReferenceColumns,)

@@ -9,12 +9,12 @@ Out:  findings of `ReferenceCrossed`, `SideUntrained`, `AnswersUneven`, `Prefere
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numeric_setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _LIKELY = tuple(name.replace("rewards", "logps").replace("reward", "logp") for name in CHOSEN)
 
 
-_CHOSEN_LIKELY = re.compile(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]chosen")
-_REJECTED_LIKELY = re.compile(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]rejected")
+_CHOSEN_LIKELY = expression(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]chosen")
+_REJECTED_LIKELY = expression(r"(?i)(?:.*[/._-])?(?:logps?|log_?probs?)[/._-]rejected")
 
 
 def _margins_of(history: RunHistory) -> tuple[Channel, ...]:

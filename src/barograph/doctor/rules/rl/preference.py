@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED, ROLES, is_of_held_out, other_sides
 from barograph.doctor.kernel.cursor import (
     RowCursor,
@@ -39,7 +40,7 @@ MARGINS = ("rewards/margins", "train/rewards/margins", "rewards_margins", "train
            "train/reward_margin", "reward_margins", "train/reward_margins", "rewards_train/margins",
            *(f"{loss}/{name}" for loss in ("dpo", "ipo", "preference")
              for name in ("rewards/margins", "reward_margin", "reward_margins")))  # fmt: skip
-MARGIN = re.compile(
+MARGIN = expression(
     r"(?i)(?:.*[^a-z])?(?:margins?|gaps?|ahead)(?:[/._-](?:mean|train(?:ing)?|step))?"
 )  # of a preference, whatever its prefix
 _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracies", "train/rewards_accuracies",

@@ -7,12 +7,12 @@ Out:  findings of `PreferenceBeta`, `PreferenceAveraged`, `MarginsJoined`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import numeric_setting, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -154,9 +154,9 @@ class PreferenceAveraged(WatchRule):
         return numeric_setting(history, *BETA) <= self.at["low"] and not any(map(_AVERAGES.search, words))
 
 
-_PER_TOKEN = re.compile(r"(?i)per_(?:tok|word)|(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok|word)|len\w*_norm")
+_PER_TOKEN = expression(r"(?i)per_(?:tok|word)|(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok|word)|len\w*_norm")
 _NOTHING = (None, False, 0, "")
-_AVERAGES = re.compile(
+_AVERAGES = expression(
     r"(?:average|avg|mean|norm)\w*_?(?:log_?p|prob|len|tok)|(?:log_?p\w*|prob\w*|len\w*|tok\w*)_(?:average|avg|mean|norm)|"
     r"per_tok|simpo|orpo|cpo|(?:dpo|loss)_norm|ln_?dpo"
 )

@@ -8,12 +8,12 @@ Out:  findings of `ReferenceApart`, `ReferenceCopied`, `ReferenceTrained`, `Refe
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import is_first_step
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
@@ -315,14 +315,14 @@ class ReferenceMode(WatchRule):
             )  # fmt: skip
 
 
-_ROUND = re.compile(
+_ROUND = expression(
     r"(?:(?:dpo|current|outer|train|training)_)?(?:iteration|iter|round)(?:_id|_index|_number)?|(?:dpo|training)_stage"
 )
-_APART = re.compile(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
-_FREE = re.compile(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
-_LOSS = re.compile(r"loss|method|algo|objective|trainer|alignment|mode$|variant|recipe|task|tuning|preference")
+_APART = expression(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
+_FREE = expression(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
+_LOSS = expression(r"loss|method|algo|objective|trainer|alignment|mode$|variant|recipe|task|tuning|preference")
 _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
-OWN_MARGIN = re.compile(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
+OWN_MARGIN = expression(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")
 
 RULES = (ReferenceApart, ReferenceCopied, ReferenceTrained, ReferenceMode)

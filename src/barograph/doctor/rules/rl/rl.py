@@ -10,12 +10,12 @@ Rows are looked at in blocks of 8, since single batches of rewards say little.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.finding import Finding
@@ -111,7 +111,7 @@ _IN_A_ROW = 3  # rows; one may be an odd batch
 _LEAST = 1e-3  # nats: less is noise of samples
 
 
-_NUMBERS = re.compile(
+_NUMBERS = expression(
     r"(?i)(?:(?:train|policy|actor|losses|charts)[/_.])?std"
     r"|(?:.*[/_.])?(?:(?:action|policy)_std|log_?std|ent_coef|log_alpha|alpha_loss)"
 )

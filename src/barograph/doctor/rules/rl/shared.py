@@ -7,10 +7,10 @@ Out:  findings of `SharedFrozen`, `ReferenceUpdated`.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import options_on
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.reference import prefers
@@ -107,7 +107,7 @@ class ReferenceUpdated(WatchRule):
             )  # fmt: skip
 
 
-_MOVES = re.compile(  # what is made anew in turns, or now and then
+_MOVES = expression(  # what is made anew in turns, or now and then
     r"sync|round|iteration|outer|phase|online|tr_?dpo|generation|"
     r"ref(?!erence_free).*(?:every|update|refresh|renew|mov|follow|interval|steps|mix|alpha|tau|ema|decay)"
 )

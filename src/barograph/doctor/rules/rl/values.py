@@ -7,12 +7,12 @@ Out:  findings of `ValuesAboveReturns`, `TargetNetwork`, `NextStates`, `ValuesOu
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import came_by, known, named, newest, numeric_setting, usual
 from barograph.doctor.kernel.curve import VALUES, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
-_RETURN = re.compile(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
+_RETURN = expression(r"(?i)(?:.*[^a-z])?(?:ep|eps|episode|episodic|returns?|ret|score)(?:[^a-z].*)?")
 _EVERY = 64  # rows
 _BEFORE = 8  # looks, one of 64 rows
 

@@ -6,11 +6,11 @@ Out:  findings of `Crashed` and `Hung`; what `OutOfMemory` needs too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 from barograph.core.liveness import LOST
+from barograph.core.patterns import expression
 from barograph.core.record import Record
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
@@ -18,7 +18,7 @@ from barograph.doctor.kernel.rule import Rule
 
 MEMORY = "out of memory"
 _MOST_PLACES = 16
-_OTHERS = re.compile(
+_OTHERS = expression(
     r" (?:Process \d{1,9}|Including non-PyTorch memory, this process) has [\d.]{1,9} \w{3,5} memory in use\."
 )
 _OF_INDEX = ("device-side assert", "assertion", "index out of bounds", "cublas_status_execution_failed")

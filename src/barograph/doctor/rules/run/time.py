@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor
 from barograph.doctor.kernel.rule import Rule
 from barograph.query.causes import cause_of_time
@@ -186,8 +187,8 @@ class RestartTime(Rule):
             )  # fmt: skip
 
 
-_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+(?:[.:,]\d+)*")
-_INPUT = re.compile(r"retr(?:y|ies)|time[d -]?out|i/o|read|load|data|shard|network|connection|storage|disk|nfs", re.I)
+_VARIES = expression(r"0x[0-9a-fA-F]+|\d+(?:[.:,]\d+)*")
+_INPUT = expression(r"retr(?:y|ies)|time[d -]?out|i/o|read|load|data|shard|network|connection|storage|disk|nfs", re.I)
 _MOST_TEMPLATES = 256
 _RECENT = 512  # steps with a message whose durations are looked at
 

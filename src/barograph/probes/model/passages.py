@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.groups import Groups
 from barograph.probes.model.kin import Kin, kin_size
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
@@ -86,7 +87,7 @@ class Passages(PassesOfEvaluation):
         self._step: Tensor | None = None
         self._trained: list[set[float]] = [set() for _ in SIZES]
         self._windows, self._kin = Windows(), Kin()
-        self._siblings = SiblingLook()
+        self._siblings, self._groups = SiblingLook(), Groups()
         self._looks = 0
         self._again = [[0.0, 0.0] for _ in SIZES]  # rows of the first looks that had a passage of those before; pairs
 
@@ -94,11 +95,13 @@ class Passages(PassesOfEvaluation):
         """Rows of a step."""
         self._step = placed_marks(rows)
         self._siblings.trained(rows)
+        self._groups.trained(rows)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
         self._step = None
         self._siblings.trained_no_more()
+        self._groups.trained_no_more()
 
     def between(self, current: ModelRound, rows: Tensor) -> None:
         """Rows of steps that were not looked at."""
@@ -106,6 +109,7 @@ class Passages(PassesOfEvaluation):
         if found is not None:
             current.put("between_passages", tuple(map(str, range(found.numel()))), found.reshape(-1))
         self._siblings.between(current, rows)
+        self._groups.between(current, rows)
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
@@ -113,16 +117,19 @@ class Passages(PassesOfEvaluation):
         if found is not None:
             self._evaluated.append(found)
         self._siblings.evaluated(rows)
+        self._groups.evaluated(rows)
 
     def thin(self) -> None:
         """Forget every second pass of the evaluation."""
         super().thin()
         self._siblings.thin()
+        self._groups.thin()
 
     def forget(self) -> None:
         """Forget all passes of the evaluation."""
         super().forget()
         self._siblings.forget()
+        self._groups.forget()
 
     def put(self, current: ModelRound, evaluation: bool) -> None:
         """A step begins. evaluation: what came before it was one."""
@@ -135,10 +142,11 @@ class Passages(PassesOfEvaluation):
             current.put("evaluated_passages", names, torch.cat([one.reshape(-1) for one in self._evaluated]))
         self._step, self._evaluated = None, []
         self._siblings.put(current, evaluation)
+        self._groups.put(current, evaluation)
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
-        found = self._siblings.fields_of(numbers)
+        found = self._siblings.fields_of(numbers) | self._groups.fields_of(numbers)
         if "between_passages" in numbers and not self._kin.again:
             rows = numbers["between_passages"][1][0].reshape(-1, _COLUMNS, TAKEN)
             if not self._kin.come_again(rows):

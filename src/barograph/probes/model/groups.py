@@ -1,0 +1,220 @@
+"""Whether texts that belong together were dealt to both sides: drafts of one text, answers to one question, orders of
+one row.
+
+In:   rows of tokens of a pass; fingerprints of each row and of its ends, when they have arrived.
+Out:  fingerprints computed on the device, exact; nothing waits. Figures for the `model` record: how often what an
+      evaluation's rows have in common with the training's came there, beside how often others came.
+
+Texts that are drawn one by one, from however small a language, have in common what is frequent: what an evaluation
+has came in the training as often as other things did, or more often. Where rows are groups of a few each, and
+an evaluation has some of a group, the training lacks just these: what the evaluation has came there less often than
+what it has not. The order of both is that of likelihoods (the posterior mean of a Poisson's rate rises with its count:
+Robbins, An empirical Bayes approach to statistics, 1956), and holds among those too that came some times or more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+
+from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
+from barograph.probes.model.parameters import local, mesh_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+    Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
+
+KINDS = 5  # of a row: all of it; its beginning and its end, of at most half of it, and of at least half
+_SHORTEST, _LONGEST = 6, 1024  # places of a row
+_SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # of a beginning, or an end
+_OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
+_KEPT = 1 << 16  # different ones that are counted, of each kind
+_FEWEST = 8  # different ones that both sides have
+_HARDLY = 0.02  # of these
+_LIMITS = 12  # counts at which rows are parted into those that came as often, and those that did not
+_BITS = (1 << 52) - 1  # what a double holds
+_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
+_BACK = pow(_FACTOR, -1, 1 << 64)
+
+
+class Often(NamedTuple):
+    """Of what came `above` times or more in the training: how many different ones an evaluation has; the shares of
+    these, and of all, that came `times` times or more."""
+
+    common: int
+    share: float
+    usual: float
+    times: int
+    above: int
+
+    @property
+    def lacking(self) -> tuple[bool, float]:
+        """Whether the evaluation has hardly any of the frequent ones; and deviations by which these are fewer than
+        chance gives at least."""
+        error = math.sqrt(self.common * self.usual * (1 - self.usual) + 1)
+        return self.share <= _HARDLY, self.common * (self.usual - self.share) / error
+
+
+class Groups(PassesOfEvaluation):
+    """Counts what the training's rows are and how they begin and end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._step: Tensor | None = None
+        self._counts: list[Counter[int]] = [Counter() for _ in range(KINDS)]
+
+    def trained(self, rows: Tensor) -> None:
+        """Rows of a step."""
+        self._step = marks(rows[:_OF_STEP])
+
+    def trained_no_more(self) -> None:
+        """The rows of the step were not trained on."""
+        self._step = None
+
+    def between(self, current: ModelRound, rows: Tensor) -> None:
+        """Rows of steps that were not looked at."""
+        found = marks(rows)
+        if found is not None:
+            current.put("between_groups", _names(found.numel()), found.reshape(-1))
+
+    def evaluated(self, rows: Tensor) -> None:
+        """Rows of a pass of an evaluation."""
+        found = marks(even_rows(rows, _OF_PASS))
+        if found is not None:
+            self._evaluated.append(found)
+
+    def put(self, current: ModelRound, evaluation: bool) -> None:
+        """A step begins. evaluation: what came before it was one."""
+        import torch
+
+        if self._step is not None:
+            current.put("groups", _names(self._step.numel()), self._step.reshape(-1))
+        if self._evaluated and evaluation:
+            found = torch.cat(self._evaluated)
+            current.put("evaluated_groups", _names(found.numel()), found.reshape(-1))
+        self._step, self._evaluated = None, []
+
+    def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
+        """What is recorded of a step, in the order of steps."""
+        self._count(numbers, "between_groups")
+        found = self._seen(_rows(numbers["evaluated_groups"])) if "evaluated_groups" in numbers else {}
+        self._count(numbers, "groups")
+        return found
+
+    def _count(self, numbers: Mapping[str, Any], name: str) -> None:
+        if name not in numbers:
+            return
+        for counts, column in zip(self._counts, _rows(numbers[name]).T.tolist(), strict=True):
+            if len(counts) < _KEPT:
+                counts.update(mark for mark in column if mark >= 0)
+
+    def _seen(self, rows: Whole) -> dict[str, float]:
+        """Of the kind that says most."""
+        best: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), {})
+        for counts, column in zip(self._counts, rows.T.tolist(), strict=True):
+            told = [mark for mark in column if mark >= 0]
+            known = [mark for mark in told if mark in counts]
+            if not counts or len(set(known)) < _FEWEST:
+                continue
+            found = compared([counts[mark] for mark in set(known)], list(counts.values()))
+            if found is not None and found.lacking > best[0]:
+                best = (
+                    found.lacking,
+                    {
+                        "evaluated_groups": len(known) / len(rows),
+                        "evaluated_groups_rows": float(len(rows)),
+                        "evaluated_groups_common": float(found.common),
+                        "evaluated_groups_often": found.share,
+                        "evaluated_groups_usual": found.usual,
+                        "evaluated_groups_times": float(found.times),
+                        "evaluated_groups_above": float(found.above),
+                    },
+                )
+        return best[1]
+
+
+def compared(common: Sequence[int], all_of_them: Sequence[int]) -> Often | None:
+    """Where those that an evaluation has lack most of what came often in the training; None where too few did.
+
+    common: counts in the training of different ones that the evaluation has. all_of_them: of all of the training."""
+    some, every = numpy.sort(numpy.asarray(common)), numpy.sort(numpy.asarray(all_of_them))
+    limits = numpy.unique(every)
+    if len(limits) > _LIMITS:
+        limits = numpy.unique(numpy.quantile(every, numpy.linspace(0, 1, _LIMITS), method="nearest"))
+    at_least_some = len(some) - numpy.searchsorted(some, limits)
+    at_least_every = len(every) - numpy.searchsorted(every, limits)
+    best: Often | None = None
+    for low, above in enumerate(limits.tolist()):
+        if at_least_some[low] < _FEWEST:
+            break
+        for high in range(low + 1, len(limits)):
+            one = Often(
+                int(at_least_some[low]),
+                float(at_least_some[high] / at_least_some[low]),
+                float(at_least_every[high] / at_least_every[low]),
+                int(limits[high]),
+                int(above),
+            )
+            if best is None or one.lacking > best.lacking:
+                best = one
+    return best
+
+
+def marks(rows: Tensor) -> Tensor | None:
+    """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row; of its
+    first tokens and of its last, as many as the largest power of two within half of it, and as the smallest that is
+    half of it or more. -1 where a row is too short; None where rows are not of tokens."""
+    import torch
+
+    if rows.is_floating_point() or rows.dim() != 2 or mesh_of(rows) is not None:
+        return None
+    if not _SHORTEST <= rows.shape[1] <= _LONGEST:
+        return None
+    lines = local(rows.detach()).long()
+    length = lines.shape[1]
+    changes = (lines[:, 1:] != lines[:, :-1]).long()
+    begin = (changes.cumsum(1) == 0).sum(1)  # all but one of equal tokens in front, and behind
+    end = length - (changes.flip(1).cumsum(1) == 0).sum(1)
+    real = (end - begin).clamp_min(0)
+    sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
+    back = powers(length + 1, signed(_BACK), lines)
+    sizes = torch.tensor(_SIZES, device=lines.device)
+    within = (sizes <= real[:, None] // 2).sum(1) - 1  # of the largest; -1 of none
+    above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(_SIZES) - 1)
+    small = torch.where(within >= 0, sizes[within.clamp_min(0)], 0)
+    large = torch.where(sizes[above] < real, sizes[above], 0)
+
+    def of(first: Tensor, last: Tensor) -> Tensor:
+        part = sums.gather(1, last[:, None]) - sums.gather(1, first[:, None])
+        found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & _BITS
+        return torch.where((last - first >= _SIZES[0]) & (real >= _SHORTEST), found, -1)
+
+    begin = begin.clamp_max(length)
+    end = torch.maximum(end, begin)
+    return torch.stack(
+        [
+            of(begin, end),
+            of(begin, begin + small),
+            of(end - small, end),
+            of(begin, begin + large),
+            of(end - large, end),
+        ],
+        1,
+    )
+
+
+def _rows(put: tuple[Any, Any]) -> Whole:
+    found: Whole = numpy.asarray(put[1][0]).astype(numpy.int64).reshape(-1, KINDS)
+    return found
+
+
+def _names(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))

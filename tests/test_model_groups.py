@@ -1,0 +1,128 @@
+"""Texts of one origin on both sides of a split, as copies, drafts and orders of one thing; and what looks like it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from rule_columns import findings
+
+torch = pytest.importorskip("torch")
+
+from barograph.doctor.rules.data.groups import EvaluationGroups  # noqa: E402
+from barograph.probes.model.groups import Groups, compared, marks  # noqa: E402
+
+WORDS, LONG = 40, 14
+
+
+def put(rows: Any) -> tuple[tuple[str, ...], Any]:
+    found = marks(rows).double().numpy().reshape(1, -1)
+    return tuple(map(str, range(found.size))), found
+
+
+def seen(given: Any, held_out: Any) -> dict[str, float]:
+    """What is said of an evaluation behind steps of 16 rows, every fourth of which is looked at."""
+    groups = Groups()
+    for at, rows in enumerate(given.split(16)):
+        groups.fields_of({"between_groups" if at % 4 else "groups": put(rows)})
+    return groups.fields_of({"evaluated_groups": put(held_out)})
+
+
+def said(found: dict[str, float]) -> bool:
+    """Whether the rule warns of two evaluations of which that is recorded."""
+    at = np.array([40, 80])
+    columns: dict[str, Any] = {f"model/{name}": (at, np.full(2, value)) for name, value in found.items()}
+    columns["train/loss"] = (np.arange(100), np.linspace(3, 1, 100))
+    columns["val/loss"] = (at, np.array([2.0, 1.5]))
+    return "evaluation_groups" in {one.rule for one in findings([EvaluationGroups()], columns).values()}
+
+
+def epochs(rows: Any, count: float, seed: int = 5) -> Any:
+    """Rows in a new order in each epoch."""
+    dice, left = torch.Generator().manual_seed(seed), round(count * len(rows))
+    orders = [torch.randperm(len(rows), generator=dice) for _ in range(int(count) + 1)]
+    return rows[torch.cat(orders)[:left]]
+
+
+def texts(count: int, seed: int = 1) -> Any:
+    return torch.randint(1, WORDS, (count, LONG), generator=torch.Generator().manual_seed(seed))
+
+
+def in_groups(kind: str, copies: int = 4) -> Any:
+    """Rows [groups, copies, places] of one origin each."""
+    rows, dice = texts(240)[:, None].repeat(1, copies, 1), torch.Generator().manual_seed(2)
+    if kind == "beginning differs":
+        rows[:, :, :3] = torch.randint(1, WORDS, (240, copies, 3), generator=dice)
+    elif kind == "end differs":
+        rows[:, :, -4:] = torch.randint(1, WORDS, (240, copies, 4), generator=dice)
+    elif kind == "one side":  # the other texts of these pairs are nobody's copies
+        rows = torch.cat([rows, texts(240 * copies, 3).reshape(240, copies, LONG)], 1)
+    elif kind == "padded":
+        rows = torch.nn.functional.pad(rows, (0, 4))
+    return rows
+
+
+KINDS = ["copies", "beginning differs", "end differs", "one side", "padded"]
+
+
+@pytest.mark.parametrize("count", [1.0, 2.5, 0.9])
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_that_were_dealt_to_both_sides_are_known_by_what_the_training_lacks(kind: str, count: float) -> None:
+    rows = in_groups(kind)
+    rows = rows.reshape(-1, rows.shape[2])
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(4))]
+    assert said(seen(epochs(rows[160:], count), rows[:160]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_that_are_kept_together_are_none(kind: str) -> None:
+    rows = in_groups(kind)
+    assert not said(seen(epochs(rows[40:].reshape(-1, rows.shape[2]), 2.0), rows[:40].reshape(-1, rows.shape[2])))
+
+
+@pytest.mark.parametrize("count", [1.0, 2.0, 3.4])
+@pytest.mark.parametrize(
+    "habit",
+    ["even", "frequent ones", "copied in the training", "with replacement", "rare 80", "rare 16", "rare 300"],
+)
+def test_texts_of_a_small_language_come_in_both_by_chance(habit: str, count: float) -> None:
+    language, dice = texts(300), torch.Generator().manual_seed(6)
+    often = torch.ones(300) if habit != "frequent ones" else 1 / torch.arange(1.0, 301)
+    given = language[torch.multinomial(often, 800, True, generator=dice)]
+    held_out = language[torch.multinomial(often, 160, True, generator=dice)]
+    if habit == "copied in the training":
+        given = given[:200].repeat_interleave(4, 0)
+    rows = epochs(given, count)
+    if habit == "with replacement":
+        rows = given[torch.randint(0, len(given), (round(800 * count),), generator=dice)]
+    if habit.startswith("rare"):  # rows of a rare class are drawn as often as all others together
+        rare = int(habit.split()[1])
+        weights = torch.ones(800)
+        weights[:rare] = 800 / rare
+        rows = given[torch.multinomial(weights, round(800 * count), True, generator=dice)]
+    found = seen(rows, held_out)
+    assert found["evaluated_groups"] > 0.25
+    assert not said(found)
+
+
+def test_what_is_evaluated_of_the_training_itself_is_not_called_a_group() -> None:
+    rows = in_groups("copies").reshape(-1, LONG)
+    assert not said(seen(epochs(rows, 2.0), rows[:160]))
+
+
+def test_padding_in_front_or_behind_changes_no_fingerprint_and_short_rows_have_none() -> None:
+    rows = texts(8)
+    rows[:, 0], rows[:, -1] = 41, 42
+    behind, more = (torch.nn.functional.pad(rows, (0, many)) for many in (3, 9))
+    assert torch.equal(marks(behind), marks(more))
+    before, further = (torch.nn.functional.pad(rows, (many, 0)) for many in (3, 9))
+    assert torch.equal(marks(before), marks(further))
+    assert marks(torch.tensor([[1, 2, 3, 0, 0, 0, 0, 0], [5, 5, 5, 5, 5, 5, 5, 5]])).eq(-1).all()
+    assert marks(rows.float()) is None and marks(rows[:, :4]) is None
+
+
+def test_few_things_in_common_say_nothing() -> None:
+    assert compared([1] * 7, [4] * 100) is None
+    found = compared([1] * 20 + [3] * 40, [4] * 100 + [1] * 50)
+    assert found is not None and (found.times, found.share) == (4, 0.0)

@@ -79,3 +79,21 @@ def test_the_loss_of_a_preference_comes_back_where_its_reference_is_set_anew(
     series |= {"model/loss_ranks": (steps[:1], np.ones(1))} if ranks else {}
     (one,) = (one for one in found([rule() for rule in RULES], series) if one.rule == "divergence")
     assert one.severity == severity
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_rows_that_add_up_the_steps_since_the_first_have_not_risen(better: bool) -> None:
+    at = np.arange(30)
+    loss = np.where(at == 0, 31.0, 900 + 2400 * np.exp(-at / 9)) * (1 + 0.03 * np.sin(7 * at))
+    score = 0.9 - 0.8 * np.exp(-at / 6) if better else 0.1 - 0.003 * at
+    steps = at * 150
+    series = {"train/loss": (steps, loss), "DEV_SCORE": (steps, score)}
+    findings = found([rule() for rule in RULES], series)
+    assert any(one.rule == "divergence" for one in findings) is not better
+
+
+def test_a_loss_that_explodes_in_the_first_steps_diverges_whatever_a_score_does() -> None:
+    at = np.arange(30)
+    loss = np.where(at == 0, 2.3, 40 * np.exp(at / 20))
+    series = {"train/loss": (at * 150, loss), "DEV_SCORE": (at * 150, 0.2 + 0.01 * at)}
+    assert any(one.rule == "divergence" for one in found([rule() for rule in RULES], series))

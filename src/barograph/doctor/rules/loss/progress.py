@@ -33,7 +33,7 @@ from barograph.doctor.kernel.stages import stage_begins, stage_behind, term_join
 from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
-from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
+from barograph.doctor.rules.loss.rise import SHORT, but_for_first, early_noise, excuse_of, is_none, leap_of, onset_of
 from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, only_grows, rises_throughout, turns
 from barograph.doctor.rules.loss.summed import SummedLoss
 from barograph.doctor.rules.loss.sums import LossWeight
@@ -77,7 +77,8 @@ class Divergence(CurveRule):
     below 0 before, which are not checked. With several epochs the loss drifts up within each: then only the share
     counts. A rise that is over lowers the finding to an info finding; one that took long and ended where it had begun
     does once the loss falls below its start by 5%, or has risen and come back as far again. A rise during which a tenth
-    of the rows are as low as the lowest point is none.
+    of the rows are as low as the lowest point is none, and so is one from step 0's row to rows that add up the steps
+    between them, where the loss falls since and a score rises.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
     sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew. So it does where
@@ -245,7 +246,7 @@ class Divergence(CurveRule):
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
             return
-        if self._told is None and floor != self._wide_low and comes_back(channel, above, tick, best):
+        if self._told is None and floor != self._wide_low and is_none(history, channel, above, tick, best):
             return
         severity = "info"
         if large:

@@ -27,12 +27,36 @@ _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term wa
 _TURNS = 4  # rows of which no more can be said than that they rise
 _AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
+_BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
+_SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
 def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
     """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
     values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
     return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
+
+
+def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bool:
+    """Whether the first row is step 0's and of one step, and the others add up the steps between two rows.
+
+    The loss leaps at the second row, by no more times than there are steps, and has not risen since; a score has. Of
+    a loss that explodes at the first steps no score gets better.
+    """
+    rows = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1)
+    values, steps = rows.value, rows.step
+    if len(values) < SHORT // 8 or steps[0] > 1 or steps[1] - steps[0] < _BETWEEN or not values.min() > 0:
+        return False
+    leap, since = values[1] / values[0], float(numpy.median(values[1:4]))
+    if not (2.0 < leap <= steps[1] - steps[0] and values[0] < values[1:].min() and exp(tick.level) <= 1.1 * since):
+        return False
+    for name, score in history.channels.items():
+        if score is not channel and _SCORED.fullmatch(name) and score.end >= len(values) // 2:
+            beside = score.rows().value
+            third = max(len(beside) // 3, 1)
+            if median(beside[-third:]) > 1.05 * float(beside[0]) >= 0:
+                return True
+    return False
 
 
 def early_noise(channel: Channel, tick: Tick) -> float:
@@ -45,11 +69,13 @@ def early_noise(channel: Channel, tick: Tick) -> float:
     return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
-def comes_back(channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:
-    """Whether rows are down at the lowest point of the curve as ever: of a loss that has left it, hardly any is."""
+def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:
+    """Whether rows are down at the lowest point of the curve as ever, for of a loss that has left it hardly any is; or
+    whether it is the first row's alone, which is another number than the others."""
     rows = channel.rows(above.row, tick.row + 1)
     values = rows.value[(rows.segment == tick.segment) & numpy.isfinite(rows.value)]
-    return bool(numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values))
+    down = numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
+    return bool(down) or adds_up_since_first(history, channel, tick)
 
 
 def onset_of(channel: Channel, best: Tick, tick: Tick) -> int:

@@ -516,3 +516,10 @@ def test_names_of_which_the_first_says_the_data_stand_ahead_of_their_values(tmp_
     series = read(path).series
     assert series["loss"] == [(at, round(2 / at, 5)) for at in range(1, 9)]
     assert series["val loss"] == [(at, round(2 / at + 1, 5)) for at in range(1, 9)]
+
+
+def test_parts_of_a_loss_in_brackets_are_losses(tmp_path: Path) -> None:
+    series = read(
+        written(tmp_path, rows("Epoch: [1]  [{e}/12]  lr: 0.01  mask_loss: [last: {v} | mean: {w}]  t: 1\n"))
+    ).series
+    assert series["mask_last_loss"] == LOSS and series["mask_mean_loss"] == HELD_OUT

@@ -22,6 +22,7 @@ from barograph.importing.textlogs.patterns import expression
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
+_FEW_BYTES = 120  # of a line, which holds no two of a logger's
 _BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with it what lines begin with
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -48,6 +49,10 @@ _GLUED = expression(  # a line of a logger's right behind another one, whose bre
 )
 _LEAD = expression(  # of a row, where rows were printed one behind the other: `… 20.50Episode 7 Score: 22.1`
     rb"(?:(?<=[\d%)\]])[ \t]{0,4}|^)(?=(?:\[[\w .-]{1,30}\] )?(?<![A-Za-z])[Ee]p(?:och|isode)[ :#\[]{1,2}\d)"
+)
+_STAMP = expression(  # of a logger's line, where the breaks between lines became blanks
+    rb"(?:(?<=[^\s\d:,;=>-])|(?<=\d))[ \t]{1,4}"
+    rb"(?=\[?20\d\d[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?[ ,:|-]{1,3}(\S{2,40}))"
 )
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
@@ -105,6 +110,8 @@ def clean(text: bytes) -> bytes:
         text = examples.left_out(text)
     if text.count(b"poch ") + text.count(b"pisode ") > text.count(b"\n") + 1:
         text = b"\n".join(_rows_apart(line) for line in text.split(b"\n"))
+    if text.count(b" [20") > 2 or text.count(b" 20") > 2 * text.count(b"\n") + 2:
+        text = b"\n".join(_lines_apart(line) if len(line) > _FEW_BYTES else line for line in text.split(b"\n"))
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 
 
@@ -114,6 +121,16 @@ def _rows_apart(line: bytes) -> bytes:
     if len(begin) < 3:
         return line
     return b"\r".join(line[low:high] for low, high in itertools.pairwise([0, *begin[begin[0] == 0 :], len(line)]))
+
+
+def _lines_apart(line: bytes) -> bytes:
+    """Lines of a logger's that were pasted as one, each behind the other, as that many: each begins with its moment,
+    and the words behind that are few."""
+    stamps = list(itertools.islice(_STAMP.finditer(line), 1 << 16))
+    if len(stamps) < 2 or len({found[1] for found in stamps}) > max(len(stamps) // 3, 1):
+        return line
+    ends = [0, *(found.end() for found in stamps), len(line)]
+    return b"\r".join(line[low:high] for low, high in itertools.pairwise(ends))
 
 
 def _behind_bar(found: re.Match[bytes]) -> bytes:

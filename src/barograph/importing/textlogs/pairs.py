@@ -181,6 +181,11 @@ _LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`, `Losses(a: 2.31, b
     + forms.NUMBER
     + rb"\s?,?){1,16})[})]"
 )
+_BRACKETED_PARTS = expression(  # `mask_loss: [last: 2.31 | mean: 2.4]`
+    rb"(?<![\w./])((?:[A-Za-z]{1,20}_){0,3})[Ll]oss(?:es)?\s?[:=]\s?\[((?:\s?[A-Za-z]\w{0,40}\s?[:=]\s?"
+    + forms.NUMBER
+    + rb"\s?[,|;]?){1,16})\s?\]"
+)
 _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
     rb"(?i)(?<![\w./|-])((?:\| )?)(train|tr|trn)(\s{1,4})(-?\d{1,9}(?:\.\d{1,12})?)([\s,;|/]{1,6})"
     rb"(val|valid|validation|va|test|te|eval|dev)\s{1,4}(-?\d{1,9}(?:\.\d{1,12})?)(?=[\s,;|)]|$)"
@@ -267,6 +272,7 @@ def unpacked(line: bytes) -> bytes:
     """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
     if b"oss" in line and (b"{" in line or b"[" in line or b"oss(" in line or b"osses(" in line):
         line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
+        line = _BRACKETED_PARTS.sub(_parts_of_one, line)
         line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
         line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
@@ -480,3 +486,8 @@ def _of_group(found: re.Match[bytes]) -> bytes:
 def _named_parts(found: re.Match[bytes]) -> bytes:
     """`loss: {'a': 2.31, 'b': 0.4}` as `a_loss: 2.31, b_loss: 0.4`."""
     return _PART_NAME.sub(lambda name: b"%s: " % (name[1] if b"oss" in name[1] else name[1] + b"_loss"), found[1])
+
+
+def _parts_of_one(found: re.Match[bytes]) -> bytes:
+    """`mask_loss: [last: 2.31 | mean: 2.4]` as `mask_last_loss: 2.31 | mask_mean_loss: 2.4`."""
+    return _PART_NAME.sub(lambda name: b"%s%s_loss: " % (found[1], name[1]), found[2])

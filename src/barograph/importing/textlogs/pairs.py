@@ -146,6 +146,9 @@ _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\
 _GLUED = expression(
     rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:| results:)"
 )  # `5epoch:train:376-750batch:`
+_COUNT_BEHIND_BAR = expression(  # `Training [>>>    ] 20/600, loss=2.31`
+    rb"\[[>=#*.\- ]{8,200}\]\s{1,3}(\d{1,12}/\d{1,12})(?=[,;\s])"
+)
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
 )
@@ -425,6 +428,9 @@ def _of_programs(line: bytes) -> bytes:
         line = line[: line.index(b"(last best: ")]
     if b"bucket " in line:
         line = _BUCKET.sub(rb"\2_bucket_\1", line)
+    if b">] " in line or b" ] " in line or b"=] " in line or b"#] " in line or b"-] " in line or b".] " in line:
+        count = b" batch " if b"poch" in line else b" step "
+        line = _COUNT_BEHIND_BAR.sub(lambda bar: count + bar[1], line)
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     return line

@@ -97,3 +97,11 @@ def test_a_loss_that_explodes_in_the_first_steps_diverges_whatever_a_score_does(
     loss = np.where(at == 0, 2.3, 40 * np.exp(at / 20))
     series = {"train/loss": (at * 150, loss), "DEV_SCORE": (at * 150, 0.2 + 0.01 * at)}
     assert any(one.rule == "divergence" for one in found([rule() for rule in RULES], series))
+
+
+@pytest.mark.parametrize(("added", "severity"), [(lambda at: 5 + 9 * 0.8**at, "info"), (lambda at: 4 + at, "critical")])
+def test_a_sum_that_is_never_set_back_is_no_divergence(added, severity: str) -> None:
+    findings = [one for one in look(np.cumsum(added(np.arange(24.0)))) if one.rule == "divergence"]
+    assert [one.severity for one in findings] == [severity]
+    assert ("sum of all rows" in findings[0].message) is (severity == "info")
+    assert findings[0].causes[0].startswith("loss summed") is (severity == "info")

@@ -70,15 +70,15 @@ class Divergence(CurveRule):
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
     with harder ones, or targets of a network of the model's make that moves with it and begins as it does, as long as
     the loss is below a guess's, a preference's reference that was set anew meanwhile, as long as the loss stays below
-    that of its first rows, a term that is logged apart and was nearly all of the loss
-    before, and has fallen since (another one rises, as a codebook's or a divergence's), a learning rate that is warmed
-    up again to no more than it was, and losses of games (GANs), policies or agents (a reward, values of actions,
-    lengths of episodes, an exploration rate that falls, or rows that are episodes without an accuracy), or that were
-    below 0 before, which are not checked. With several epochs the loss drifts up within each: then only the share
-    counts. A rise that is over lowers the finding to an info finding; one that took long and ended where it had begun
-    does once the loss falls below its start by 5%, or has risen and come back as far again. A rise during which a tenth
-    of the rows are as low as the lowest point is none, and so is one from step 0's row to rows that add up the steps
-    between them, where the loss falls since and a score rises.
+    that of its first rows, a term that is logged apart and was nearly all of the loss before, and has fallen since
+    (another one rises, as a codebook's or a divergence's), rows that add up all losses so far (each adds no more than
+    the one before), a learning rate that is warmed up again to no more than it was, and losses of games (GANs),
+    policies or agents (a reward, values of actions, lengths of episodes, an exploration rate that falls, or rows that
+    are episodes without an accuracy), or that were below 0 before, which are not checked. With several epochs the loss
+    drifts up within each: then only the share counts. A rise that is over lowers the finding to an info finding; one
+    that took long and ended where it had begun does once the loss falls below its start by 5%, or has risen and come
+    back as far again. A rise during which a tenth of the rows are as low as the lowest point is none, and so is one
+    from step 0's row to rows that add up the steps between them, where the loss falls since and a score rises.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
     sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew. So it does where
@@ -331,6 +331,11 @@ class Divergence(CurveRule):
         if checkpoint:
             remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
         remedies.append(f"Compare data and configuration before and after step {onset}.")
+        if "the sum of all rows" in excuse:
+            causes, remedies = (
+                ["loss summed: the logged sum is not set back to 0"],
+                ["Set it back to 0 once it is logged."],
+            )
         found = self._told.found if self._told is not None else tick.step
         self._told = self.finding(
             onset,

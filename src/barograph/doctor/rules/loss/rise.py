@@ -28,6 +28,8 @@ _TURNS = 4  # rows of which no more can be said than that they rise
 _AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
 _BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
+_MOST_MORE, _LEAST_MORE = 1.1, 0.05  # than the row before added, and of the first row: what a row of a sum adds
+_SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a sum is known
 _SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
@@ -102,6 +104,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "it is below a guess's, and the network that its targets come from moves with the model"
     if _falls_back(history, best, tick):
         return "the reference of the preference moved meanwhile, and it is as where both were one, or lower"
+    if is_running_sum(history, tick):
+        return "each row adds no more than the one before, the first one too: it is the sum of all rows so far"
     if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):
         return f"another term of it did: {main}, which it was nearly all of, has fallen"
     rate = history.role("lr")
@@ -112,6 +116,20 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
             return "the learning rate is warmed up again"
     return ""
+
+
+def is_running_sum(history: RunHistory, tick: Tick) -> bool:
+    """Whether the loss is never set back to 0: every row adds something to it, the first one as well, and none more
+    than the one before. What diverges grows by more each time, or comes to stand."""
+    loss = history.role("loss")
+    rows = loss.rows() if loss is not None else None
+    if rows is None or rows.first:
+        return False
+    values = rows.value[(rows.segment == tick.segment) & (rows.step <= tick.step)]
+    if len(values) < _SUM_ROWS or not (values > 0).all() or values[-1] < _SUM_TIMES * values[0]:
+        return False
+    added = numpy.diff(values, prepend=0.0)
+    return bool((added[1:] <= _MOST_MORE * added[:-1]).all() and added.min() >= _LEAST_MORE * added[0])
 
 
 def _falls_back(history: RunHistory, best: Tick, tick: Tick) -> bool:

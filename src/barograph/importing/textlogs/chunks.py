@@ -44,6 +44,7 @@ _BEGUN = expression(  # a bar that has counted nothing yet, and what was printed
 _OF_HELD_OUT = expression(
     rb"(?i)[^a-z]{0,8}(?:[a-z]{1,12} ){0,2}(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])"
 )
+_RUN_ON = expression(rb"(\d\.\d{4,20})(?=passed: )")  # `learn 0.4123passed: 1.2 sec`, of older trees of CatBoost
 _GLUED = expression(  # a line of a logger's right behind another one, whose break got lost
     rb"20(?<=[A-Za-z%)\]]20)(?=\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d{3}[ Z])"
 )
@@ -102,6 +103,7 @@ def clean(text: bytes) -> bytes:
     text = _PARTS.sub(rb"\1\2", text) if b"%|" in text else text
     text = _CUT_IN.sub(b"\r", text) if b" [=" in text or b" [." in text else text
     text = _GLUED.sub(b"\r20", text)
+    text = _RUN_ON.sub(rb"\1 ", text) if b"passed: " in text else text
     if b"[00:00<?" in text:
         text = _BEGUN.sub(_behind_bar, text)
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:

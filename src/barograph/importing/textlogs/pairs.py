@@ -110,7 +110,7 @@ _TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothin
     rb"(?:iter(?:ation)?s?|batch|steps?)[ :=#]{1,3}\d{1,12}(?:/\d{1,12})?[\s,;:|\])]{1,6}"
     rb"total(?=[ =:]{1,3}-?\d{1,9}\.\d{3})"
 )
-_STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
+_STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))(?:_batch)?_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
 _CALLED = expression(rb"(?<=[Ll]oss) (?:metric|value)(?= {1,3}[-+]?\d{1,9}\.\d)")  # `loss metric 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
     rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? {1,8}"

@@ -105,3 +105,25 @@ def test_a_sum_that_is_never_set_back_is_no_divergence(added, severity: str) -> 
     assert [one.severity for one in findings] == [severity]
     assert ("sum of all rows" in findings[0].message) is (severity == "info")
     assert findings[0].causes[0].startswith("loss summed") is (severity == "info")
+
+
+def means(seed: int, rises: float) -> np.ndarray:
+    """Means of all losses so far, the first of which are low by chance; they may rise by much from row 150 on."""
+    single = 0.09 * np.exp(np.random.default_rng(seed).normal(0, 0.8, 400))
+    single[:6] *= 0.25
+    single[150:] *= rises
+    return np.cumsum(single) / np.arange(1, 401)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_means_of_all_rows_may_begin_low(seed: int) -> None:
+    assert not [one for one in look(means(seed, 1.0)) if one.rule == "divergence" and one.severity != "info"]
+    tenth = found([rule() for rule in RULES], {"train/loss": (np.arange(10, 401, 10), means(seed, 1.0)[9::10])})
+    assert not [one for one in tenth if one.rule == "divergence" and one.severity != "info"]
+    assert [one for one in warned(look(means(seed, 5.0))) if one.rule == "divergence"]
+
+
+def test_a_loss_that_is_no_mean_and_rises_from_a_low_begin_diverges() -> None:
+    noise = np.random.default_rng(1).normal(0, 0.05, 300)
+    loss = (2 + np.minimum(np.arange(300), 60) / 20) * np.exp(noise)
+    assert [one for one in warned(look(loss)) if one.rule == "divergence"]

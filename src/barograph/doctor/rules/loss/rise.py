@@ -30,6 +30,9 @@ _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as b
 _BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
 _MOST_MORE, _LEAST_MORE = 1.1, 0.05  # than the row before added, and of the first row: what a row of a sum adds
 _SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a sum is known
+_FEWEST_MEANS, _MEANS = 24, 192  # rows of means, of which single losses are worked out
+_AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
+_CHANCE, _VARY = 2.5, 0.15  # deviations that two halves of them may differ by, and what a deviation is at least, in ln
 _SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
@@ -71,13 +74,37 @@ def early_noise(channel: Channel, tick: Tick) -> float:
     return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
-def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:
+def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick | None) -> bool:
     """Whether rows are down at the lowest point of the curve as ever, for of a loss that has left it hardly any is; or
-    whether it is the first row's alone, which is another number than the others."""
+    whether the first rows are other numbers than those behind: one step's, or means of few. best: None where means are
+    looked at."""
     rows = channel.rows(above.row, tick.row + 1)
     values = rows.value[(rows.segment == tick.segment) & numpy.isfinite(rows.value)]
-    down = numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
-    return bool(down) or adds_up_since_first(history, channel, tick)
+    down = best is not None and numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
+    return bool(down) or adds_up_since_first(history, channel, tick) or is_mean_of_few(channel, tick)
+
+
+def is_mean_of_few(channel: Channel, tick: Tick) -> bool:
+    """Whether rows are means of all steps so far, of which the first ones are low by chance: the single losses that
+    they would be means of vary, are all above 0, do not rise, and the loss now is not above their average.
+
+    A mean of k steps moves by a kth of one. Rows that are no such means, and vary, would have losses below 0.
+    """
+    rows = channel.rows(max(tick.row - tick.nth, 0), tick.row - tick.nth + _MEANS)
+    value, step = rows.value, rows.step.astype(float)
+    if len(value) < _FEWEST_MEANS or not (numpy.diff(step) > 0).all() or not (value > 0).all():
+        return False
+    step += max(step[1] - step[0] - step[0], 0.0) if step[0] == 0 else 0.0
+    if step[0] > 2 * (step[1] - step[0]):
+        return False
+    single = numpy.diff(step * value) / numpy.diff(step)
+    half, level = len(single) // 2, float(numpy.mean(single))
+    if not (single.min() > -_BELOW * level and exp(tick.level) <= _AS_MUCH * level):
+        return False
+    height = numpy.log(numpy.maximum(single, 1e-3 * level))
+    early, late = median(height[:half]), median(height[half:])
+    spread = 1.4826 * median(abs(height - median(height)))
+    return bool(spread > _VARY and late - early <= _CHANCE * spread * 1.2533 * math.sqrt(2 / half))
 
 
 def onset_of(channel: Channel, best: Tick, tick: Tick) -> int:

@@ -107,15 +107,17 @@ def test_a_sum_that_is_never_set_back_is_no_divergence(added, severity: str) -> 
     assert findings[0].causes[0].startswith("loss summed") is (severity == "info")
 
 
+MEANS_THAT_BEGIN_LOW = (2, 8, 9, 14)
+
+
 def means(seed: int, rises: float) -> np.ndarray:
-    """Means of all losses so far, the first of which are low by chance; they may rise by much from row 150 on."""
+    """Means of all losses so far, the first of which are low by chance; the losses may rise by much from row 150 on."""
     single = 0.09 * np.exp(np.random.default_rng(seed).normal(0, 0.8, 400))
-    single[:6] *= 0.25
     single[150:] *= rises
     return np.cumsum(single) / np.arange(1, 401)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", MEANS_THAT_BEGIN_LOW)
 def test_means_of_all_rows_may_begin_low(seed: int) -> None:
     assert not [one for one in look(means(seed, 1.0)) if one.rule == "divergence" and one.severity != "info"]
     tenth = found([rule() for rule in RULES], {"train/loss": (np.arange(10, 401, 10), means(seed, 1.0)[9::10])})

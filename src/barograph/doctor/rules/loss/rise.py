@@ -27,12 +27,14 @@ _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term wa
 _TURNS = 4  # rows of which no more can be said than that they rise
 _AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
+_LATEST = 8  # rows of a score
 _BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
 _MOST_MORE, _LEAST_MORE = 1.1, 0.05  # than the row before added, and of the first row: what a row of a sum adds
 _SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a sum is known
-_FEWEST_MEANS, _MEANS = 24, 192  # rows of means, of which single losses are worked out
+_FEWEST_MEANS, _MEANS = 8, 192  # rows of means, of which single losses are worked out
 _AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
-_CHANCE, _VARY = 2.5, 0.15  # deviations that two halves of them may differ by, and what a deviation is at least, in ln
+_CHANCE, _VARY = 2.5, 0.15  # deviations of two halves' difference; the least deviation, in ln
+_FAR, _FEW_SINGLE, _FARTHEST = 3.5, 24, 5.0  # deviations of the highest of few such losses, and of more
 _SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
@@ -48,7 +50,8 @@ def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bo
     The loss leaps at the second row, by no more times than there are steps, and has not risen since; a score has. Of
     a loss that explodes at the first steps no score gets better.
     """
-    rows = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1)
+    begin = max(tick.row - tick.nth, 0)
+    rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))
     values, steps = rows.value, rows.step
     if len(values) < SHORT // 8 or steps[0] > 1 or steps[1] - steps[0] < _BETWEEN or not values.min() > 0:
         return False
@@ -56,10 +59,9 @@ def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bo
     if not (2.0 < leap <= steps[1] - steps[0] and values[0] < values[1:].min() and exp(tick.level) <= 1.1 * since):
         return False
     for name, score in history.channels.items():
-        if score is not channel and _SCORED.fullmatch(name) and score.end >= len(values) // 2:
-            beside = score.rows().value
-            third = max(len(beside) // 3, 1)
-            if median(beside[-third:]) > 1.05 * float(beside[0]) >= 0:
+        if score is not channel and _SCORED.fullmatch(name) and score.end >= len(values) // 2 and not score.start:
+            first, last = float(score.rows(0, 1).value[0]), score.rows(max(score.end - _LATEST, 0), score.end).value
+            if median(last) > 1.05 * first >= 0:
                 return True
     return False
 
@@ -90,7 +92,8 @@ def is_mean_of_few(channel: Channel, tick: Tick) -> bool:
 
     A mean of k steps moves by a kth of one. Rows that are no such means, and vary, would have losses below 0.
     """
-    rows = channel.rows(max(tick.row - tick.nth, 0), tick.row - tick.nth + _MEANS)
+    begin = max(tick.row - tick.nth, 0)
+    rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))
     value, step = rows.value, rows.step.astype(float)
     if len(value) < _FEWEST_MEANS or not (numpy.diff(step) > 0).all() or not (value > 0).all():
         return False
@@ -102,8 +105,13 @@ def is_mean_of_few(channel: Channel, tick: Tick) -> bool:
     if not (single.min() > -_BELOW * level and exp(tick.level) <= _AS_MUCH * level):
         return False
     height = numpy.log(numpy.maximum(single, 1e-3 * level))
+    moves = numpy.diff(height)
+    if 2 * numpy.count_nonzero(moves[1:] * moves[:-1] < 0) < len(moves) - 1:  # of losses that vary, two of three turn
+        return False
     early, late = median(height[:half]), median(height[half:])
     spread = 1.4826 * median(abs(height - median(height)))
+    if height.max() > median(height) + (_FAR if len(single) < _FEW_SINGLE else _FARTHEST) * spread:
+        return False  # a leap: as a mean, it would have one loss far above all others
     return bool(spread > _VARY and late - early <= _CHANCE * spread * 1.2533 * math.sqrt(2 / half))
 
 

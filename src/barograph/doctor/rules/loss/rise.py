@@ -47,7 +47,7 @@ def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bo
 def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bool:
     """Whether the first row is step 0's and of one step, and the others add up the steps between two rows.
 
-    The loss leaps at the second row, by no more times than there are steps, and has not risen since; a score has. Of
+    The loss leaps at the second row, by twice as many times as there are steps at most, and has not risen since; a score has. Of
     a loss that explodes at the first steps no score gets better.
     """
     begin = max(tick.row - tick.nth, 0)
@@ -56,12 +56,14 @@ def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bo
     if len(values) < SHORT // 8 or steps[0] > 1 or steps[1] - steps[0] < _BETWEEN or not values.min() > 0:
         return False
     leap, since = values[1] / values[0], float(numpy.median(values[1:4]))
-    if not (2.0 < leap <= steps[1] - steps[0] and values[0] < values[1:].min() and exp(tick.level) <= 1.1 * since):
+    if not (
+        2.0 < leap <= 2 * (steps[1] - steps[0]) and values[0] < values[1:].min() and exp(tick.level) <= 1.1 * since
+    ):
         return False
     for name, score in history.channels.items():
-        if score is not channel and _SCORED.fullmatch(name) and score.end >= len(values) // 2 and not score.start:
-            first, last = float(score.rows(0, 1).value[0]), score.rows(max(score.end - _LATEST, 0), score.end).value
-            if median(last) > 1.05 * first >= 0:
+        if score is not channel and _SCORED.fullmatch(name):
+            beside = between(score, 0, tick.step + 1, tick.segment)
+            if len(beside) >= len(values) // 2 and median(beside[-_LATEST:]) > 1.05 * float(beside[0]) >= 0:
                 return True
     return False
 

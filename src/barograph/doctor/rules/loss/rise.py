@@ -47,8 +47,8 @@ def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bo
 def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bool:
     """Whether the first row is step 0's and of one step, and the others add up the steps between two rows.
 
-    The loss leaps at the second row, by twice as many times as there are steps at most, and has not risen since; a score has. Of
-    a loss that explodes at the first steps no score gets better.
+    The loss leaps at the second row, by twice as many times as there are steps at most, and has not risen since; a
+    score has. Of a loss that explodes at the first steps no score gets better.
     """
     begin = max(tick.row - tick.nth, 0)
     rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))

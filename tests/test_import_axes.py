@@ -42,3 +42,17 @@ def test_a_table_of_episodes_is_placed_by_them(head: str) -> None:
     columns = head.split(",")
     rows = [dict(zip(columns, (str(at * 10), "1.5", "2.5"), strict=True)) for at in range(1, 9)]
     assert choose(columns, rows).step == columns[0]
+
+
+@pytest.mark.parametrize("counts", [[18] * 6, [240, 30] * 3])
+def test_steps_that_are_the_same_in_each_epoch_do_not_place_rows(counts: list[int]) -> None:
+    columns = ["name", "epoch", "iteration", "mean loss"]
+    words = ["training", "validation"] * 3
+    rows = [
+        dict(zip(columns, (words[at], at // 2, counts[at], 3.0 - 0.1 * at), strict=True)) for at in range(len(counts))
+    ]
+    axes = choose(columns, rows)
+    assert (axes.step, axes.x, axes.split) == ("epoch", "epoch", "name")
+    for at, row in enumerate(rows):
+        row["iteration"] = 18 * (at + 1)
+    assert choose(columns, rows).step == "iteration"

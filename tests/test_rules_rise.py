@@ -79,3 +79,53 @@ def test_the_loss_of_a_preference_comes_back_where_its_reference_is_set_anew(
     series |= {"model/loss_ranks": (steps[:1], np.ones(1))} if ranks else {}
     (one,) = (one for one in found([rule() for rule in RULES], series) if one.rule == "divergence")
     assert one.severity == severity
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_rows_that_add_up_the_steps_since_the_first_have_not_risen(better: bool) -> None:
+    at = np.arange(30)
+    loss = np.where(at == 0, 31.0, 900 + 2400 * np.exp(-at / 9)) * (1 + 0.03 * np.sin(7 * at))
+    score = 0.9 - 0.8 * np.exp(-at / 6) if better else 0.1 - 0.003 * at
+    steps = at * 150
+    series = {"train/loss": (steps, loss), "DEV_SCORE": (steps, score)}
+    findings = found([rule() for rule in RULES], series)
+    assert any(one.rule == "divergence" for one in findings) is not better
+
+
+def test_a_loss_that_explodes_in_the_first_steps_diverges_whatever_a_score_does() -> None:
+    at = np.arange(30)
+    loss = np.where(at == 0, 2.3, 40 * np.exp(at / 20))
+    series = {"train/loss": (at * 150, loss), "DEV_SCORE": (at * 150, 0.2 + 0.01 * at)}
+    assert any(one.rule == "divergence" for one in found([rule() for rule in RULES], series))
+
+
+@pytest.mark.parametrize(("added", "severity"), [(lambda at: 5 + 9 * 0.8**at, "info"), (lambda at: 4 + at, "critical")])
+def test_a_sum_that_is_never_set_back_is_no_divergence(added, severity: str) -> None:
+    findings = [one for one in look(np.cumsum(added(np.arange(24.0)))) if one.rule == "divergence"]
+    assert [one.severity for one in findings] == [severity]
+    assert ("sum of all rows" in findings[0].message) is (severity == "info")
+    assert findings[0].causes[0].startswith("loss summed") is (severity == "info")
+
+
+MEANS_THAT_BEGIN_LOW = (2, 8, 9, 14)
+
+
+def means(seed: int, rises: float) -> np.ndarray:
+    """Means of all losses so far, the first of which are low by chance; the losses may rise by much from row 150 on."""
+    single = 0.09 * np.exp(np.random.default_rng(seed).normal(0, 0.8, 400))
+    single[150:] *= rises
+    return np.cumsum(single) / np.arange(1, 401)
+
+
+@pytest.mark.parametrize("seed", MEANS_THAT_BEGIN_LOW)
+def test_means_of_all_rows_may_begin_low(seed: int) -> None:
+    assert not [one for one in look(means(seed, 1.0)) if one.rule == "divergence" and one.severity != "info"]
+    tenth = found([rule() for rule in RULES], {"train/loss": (np.arange(10, 401, 10), means(seed, 1.0)[9::10])})
+    assert not [one for one in tenth if one.rule == "divergence" and one.severity != "info"]
+    assert [one for one in warned(look(means(seed, 5.0))) if one.rule == "divergence"]
+
+
+def test_a_loss_that_is_no_mean_and_rises_from_a_low_begin_diverges() -> None:
+    noise = np.random.default_rng(1).normal(0, 0.05, 300)
+    loss = (2 + np.minimum(np.arange(300), 60) / 20) * np.exp(noise)
+    assert [one for one in warned(look(loss)) if one.rule == "divergence"]

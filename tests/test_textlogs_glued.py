@@ -15,6 +15,12 @@ from barograph.doctor import diagnose
 from barograph.importing.textlogs import chunks
 
 
+def path_of(folder: Path, text: str) -> Path:
+    path = folder / "train.log"
+    path.write_text(text)
+    return path
+
+
 def run_of(folder: Path, text: str) -> barograph.StoredRun:
     path = folder / "small.log"
     path.write_text(text)
@@ -32,6 +38,24 @@ def test_rows_printed_one_behind_the_other_are_rows(tmp_path: Path, form: str) -
     np.testing.assert_allclose(run.series("train/loss").value, loss, atol=6e-5)
     np.testing.assert_allclose(run.series("eval/accuracy").value, right, atol=6e-3)
     assert set(run.names()) == {"train/loss", "eval/accuracy"}
+
+
+@pytest.mark.parametrize("stamp", ["[2023/05/0{0} 09:1{0}:44] root", "2023-05-0{0} 09:1{0}:44,51{0} - INFO -"])
+def test_a_loggers_lines_pasted_as_one_are_rows(tmp_path: Path, stamp: str) -> None:
+    form = stamp + " epoch: [2/80], iter: {2}, lr: 0.0004, loss: {1:.5f}, cost: 3.21 s, ips: 41.2 "
+    loss = 9 - np.arange(9) / 8
+    text = "".join(form.format(at + 1, loss[at], 30 * at + 60) for at in range(9))
+    for line in (text, "s, ips: 40.9 " + text):
+        series = read(path_of(tmp_path, line + "\n")).series["loss"]
+        assert [step for step, _ in series] == [*range(60, 330, 30)]
+        np.testing.assert_allclose([value for _, value in series], loss, atol=6e-6)
+
+
+def test_a_line_that_says_other_moments_is_one() -> None:
+    line = b"2023-05-01 09:11:44 loss 0.41 since 2023-05-01 09:11:02 until 2023-05-01 09:12:02 idle" + b" " * 99
+    assert chunks.clean(line) == line
+    wrapped = b"2023-05-01 09:11:44 stdout 2023-05-01 09:11:43,210 INFO epoch 3 loss 0.41, saved to /data/models/one\n"
+    assert chunks.clean(wrapped * 9) == wrapped * 9
 
 
 def test_a_row_that_names_other_epochs_is_one() -> None:

@@ -516,3 +516,19 @@ def test_names_of_which_the_first_says_the_data_stand_ahead_of_their_values(tmp_
     series = read(path).series
     assert series["loss"] == [(at, round(2 / at, 5)) for at in range(1, 9)]
     assert series["val loss"] == [(at, round(2 / at + 1, 5)) for at in range(1, 9)]
+
+
+def test_parts_of_a_loss_in_brackets_are_losses(tmp_path: Path) -> None:
+    series = read(
+        written(tmp_path, rows("Epoch: [1]  [{e}/12]  lr: 0.01  mask_loss: [last: {v} | mean: {w}]  t: 1\n"))
+    ).series
+    assert series["mask_last_loss"] == LOSS and series["mask_mean_loss"] == HELD_OUT
+
+
+@pytest.mark.parametrize("marks", [">", "=", "#"])
+def test_a_count_behind_a_drawn_bar_is_the_step(tmp_path: Path, marks: str) -> None:
+    text = "".join(f"Training [{marks * at:20s}] {50 * at + 7}/9000, loss_G={v:.4f}, lr=1e-4  1.5 step/sec\n"
+                   for at, v in LOSS)  # fmt: skip
+    assert read(written(tmp_path, text)).series["loss_G"] == [(50 * at + 7, v) for at, v in LOSS]
+    broken = "Training [>>        ] 250/9000, loss=nan, lr=1e-4\nTraining [>>>       ] 300/9000, loss=nan, lr=1e-4\n"
+    assert [step for step, _ in read(written(tmp_path, broken, "b.log")).series["loss"]] == [250, 300]

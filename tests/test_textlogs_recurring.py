@@ -242,3 +242,9 @@ def test_a_count_without_a_name_between_two_marks(tmp_path: Path) -> None:
     reading = read(written(tmp_path, text))
     assert reading.series["XYZ-ab"] == [(700 + 4 * at, round(9 - at / 10, 4)) for at in range(1, 9)]
     assert "rows/s" not in reading.series
+
+
+def test_a_number_that_runs_into_the_next_name_is_one(tmp_path: Path) -> None:
+    text = "".join(f"{at}:\tlearn {0.71 - at / 50:.10f}passed: 2.1 sec\ttotal: {at}m 4s\tremaining: 9m {at}s\n"
+                   for at in range(10))  # fmt: skip
+    assert [step for step, _ in read(written(tmp_path, text)).series["learn/loss"]] == [*range(10)]

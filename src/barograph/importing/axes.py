@@ -89,12 +89,15 @@ def choose(columns: Iterable[str], rows: list[dict[str, Any]]) -> ImportAxes:
         ),
         (None, "row"),
     )
+    if step is not None and x == "step" and (higher := _counted_within(step, known, rows)) is not None:
+        step, x = higher
     every = within | known
     time = next((every[name] for name in _TIMES if name in every and _is_time(every[name], rows)), None)
     name, value = (next((every[word] for word in words if word in every), None) for words in (_NAMES, _VALUES))
     if name is None or value is None or name == value or not _are_words(name, rows):
         name = value = None
-    split = next((known[item] for item in _SPLITS if item in known and _splits(known[item], rows)), None)
+    splits = _SPLITS if value is not None else (*_SPLITS, *_NAMES)
+    split = next((known[item] for item in splits if item in known and _splits(known[item], rows)), None)
     if split is None:
         split = next((known[item] for item in _TRAINING if item in known and _says_whether(known[item], rows)), None)
     return ImportAxes(step, x, time, name, value, split)
@@ -113,6 +116,21 @@ def _counts(column: str, rows: list[dict[str, Any]]) -> bool:
     if normal(column) == "batch" and len({*whole}) < 2:
         return False  # the size of a batch
     return bool(good) and good > 0.5 * len(cells) and (len(cells) >= 0.5 * len(rows) or len(cells) > 1)
+
+
+def _counted_within(step: str, known: dict[str, str], rows: list[dict[str, Any]]) -> tuple[str, str] | None:
+    """The column of epochs or episodes, and what it counts, where the column of steps says how many each of them had:
+    it is the same in all rows, or one number for each of two sets by turns, and the other grows."""
+    counts = [number(cell) for cell in _cells(step, rows)]
+    by_turns = len(counts) >= 4 and counts[2:] == counts[:-2]
+    if not by_turns and (len(counts) < 2 or len({*counts}) > 1):
+        return None
+    for x, names in _STEPS:
+        for column in (known[name] for name in names if name in known and x in ("epoch", "episode")):
+            others = [value for cell in _cells(column, rows) if (value := number(cell)) is not None]
+            if len(others) == len(counts) and others == sorted(others) and 2 * len({*others}) >= len(others):
+                return column, x
+    return None
 
 
 def _is_time(column: str, rows: list[dict[str, Any]]) -> bool:

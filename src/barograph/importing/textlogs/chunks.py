@@ -22,6 +22,7 @@ from barograph.importing.textlogs import containers, examples, leads, notebooks,
 
 SIZE = 1 << 21  # bytes of a chunk: enough to hide what a chunk costs, and some 40 MB with all its lines apart
 LONGEST = 1 << 23  # bytes of a line; a longer one is dropped
+_FEW_BYTES = 120  # of a line, which holds no two of a logger's
 _BEFORE = 1 << 13  # bytes: of a shorter text, what stands before it says with it what lines begin with
 _PACKED = 1 << 14  # bytes unpacked at once: gzip makes at most 1032 of one, so 16 MB
 _ESCAPE = expression(rb"\x1b(?:\[[0-9;:?<=>]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\)|[@-Z\\^_])")
@@ -43,11 +44,16 @@ _BEGUN = expression(  # a bar that has counted nothing yet, and what was printed
 _OF_HELD_OUT = expression(
     rb"(?i)[^a-z]{0,8}(?:[a-z]{1,12} ){0,2}(?:val|valid|validation|eval|evaluation|test|dev)(?![a-z])"
 )
+_RUN_ON = expression(rb"(\d\.\d{4,20})(?=passed: )")  # `learn 0.4123passed: 1.2 sec`, of older trees of CatBoost
 _GLUED = expression(  # a line of a logger's right behind another one, whose break got lost
     rb"20(?<=[A-Za-z%)\]]20)(?=\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d{3}[ Z])"
 )
 _LEAD = expression(  # of a row, where rows were printed one behind the other: `… 20.50Episode 7 Score: 22.1`
     rb"(?:(?<=[\d%)\]])[ \t]{0,4}|^)(?=(?:\[[\w .-]{1,30}\] )?(?<![A-Za-z])[Ee]p(?:och|isode)[ :#\[]{1,2}\d)"
+)
+_STAMP = expression(  # of a logger's line, where the breaks between lines became blanks
+    rb"(?:(?<=[^\s\d:,;=>-])|(?<=\d))[ \t]{1,4}"
+    rb"(?=\[?20\d\d[-/]\d\d[-/]\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?[ ,:|-]{1,3}(\S{2,40}))"
 )
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
@@ -97,6 +103,7 @@ def clean(text: bytes) -> bytes:
     text = _PARTS.sub(rb"\1\2", text) if b"%|" in text else text
     text = _CUT_IN.sub(b"\r", text) if b" [=" in text or b" [." in text else text
     text = _GLUED.sub(b"\r20", text)
+    text = _RUN_ON.sub(rb"\1 ", text) if b"passed: " in text else text
     if b"[00:00<?" in text:
         text = _BEGUN.sub(_behind_bar, text)
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:
@@ -105,6 +112,8 @@ def clean(text: bytes) -> bytes:
         text = examples.left_out(text)
     if text.count(b"poch ") + text.count(b"pisode ") > text.count(b"\n") + 1:
         text = b"\n".join(_rows_apart(line) for line in text.split(b"\n"))
+    if text.count(b" [20") > 2 or text.count(b" 20") > 2 * text.count(b"\n") + 2:
+        text = b"\n".join(_lines_apart(line) if len(line) > _FEW_BYTES else line for line in text.split(b"\n"))
     return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
 
 
@@ -114,6 +123,16 @@ def _rows_apart(line: bytes) -> bytes:
     if len(begin) < 3:
         return line
     return b"\r".join(line[low:high] for low, high in itertools.pairwise([0, *begin[begin[0] == 0 :], len(line)]))
+
+
+def _lines_apart(line: bytes) -> bytes:
+    """Lines of a logger's that were pasted as one, each behind the other, as that many: each begins with its moment,
+    and the words behind that are few."""
+    stamps = list(itertools.islice(_STAMP.finditer(line), 1 << 16))
+    if len(stamps) < 2 or len({found[1] for found in stamps}) > max(len(stamps) // 3, 1):
+        return line
+    ends = [0, *(found.end() for found in stamps), len(line)]
+    return b"\r".join(line[low:high] for low, high in itertools.pairwise(ends))
 
 
 def _behind_bar(found: re.Match[bytes]) -> bytes:

@@ -110,7 +110,7 @@ _TOTAL_ALONE = expression(  # `[epoch: 3/20, iter: 5/448] total: 1.0212`: nothin
     rb"(?:iter(?:ation)?s?|batch|steps?)[ :=#]{1,3}\d{1,12}(?:/\d{1,12})?[\s,;:|\])]{1,6}"
     rb"total(?=[ =:]{1,3}-?\d{1,9}\.\d{3})"
 )
-_STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
+_STEP_NAME = expression(rb"(?i)^(\W{0,8}(?:step|iter|epoch))(?:_batch)?_(\d{1,12})(?=[\s:,;|])")  # `step_5: loss 2.31`
 _CALLED = expression(rb"(?<=[Ll]oss) (?:metric|value)(?= {1,3}[-+]?\d{1,9}\.\d)")  # `loss metric 2.31`
 _STEP_BETWEEN = expression(  # `Train loss 100 2.31`
     rb"(?i)(?<![\w./-])((?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval)[ _]loss) (\d{1,12}):? {1,8}"
@@ -146,6 +146,9 @@ _TWO = expression(rb"^(\d{1,6}) (\d{1,9}) (?=[A-Za-z][\w ]{0,30}[=:]\s?[-+]?(?:\
 _GLUED = expression(
     rb"(?<![\w.])(?:\d{1,12}-)?(\d{1,12})(epoch|batch|step|iter)(?=:| results:)"
 )  # `5epoch:train:376-750batch:`
+_COUNT_BEHIND_BAR = expression(  # `Training [>>>    ] 20/600, loss=2.31`
+    rb"\[[>=#*.\- ]{8,200}\]\s{1,3}(\d{1,12}/\d{1,12})(?=[,;\s])"
+)
 _STARS = expression(  # `train loss: 55%[****->....]1.210`: how full a bar is, and the last batch's value
     rb"(?:[A-Za-z][A-Za-z_ ]{0,40}:\s{0,4})?(?<!\d)\d{1,3}%\[[*=>.#\- ]{3,200}\](?:\d{1,9}(?:\.\d{1,12})?)?"
 )
@@ -180,6 +183,11 @@ _LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`, `Losses(a: 2.31, b
     rb"(?i)(?<![\w./])loss(?:es)?(?:['\"]?\s?[:=]\s?\{|\((?=\w{1,40}\s?[:=]))((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
     + forms.NUMBER
     + rb"\s?,?){1,16})[})]"
+)
+_BRACKETED_PARTS = expression(  # `mask_loss: [last: 2.31 | mean: 2.4]`
+    rb"(?<![\w./])((?:[A-Za-z]{1,20}_){0,3})[Ll]oss(?:es)?\s?[:=]\s?\[((?:\s?[A-Za-z]\w{0,40}\s?[:=]\s?"
+    + forms.NUMBER
+    + rb"\s?[,|;]?){1,16})\s?\]"
 )
 _BOTH = expression(  # `train 2.31 | val 2.4`, which says not of what
     rb"(?i)(?<![\w./|-])((?:\| )?)(train|tr|trn)(\s{1,4})(-?\d{1,9}(?:\.\d{1,12})?)([\s,;|/]{1,6})"
@@ -267,6 +275,7 @@ def unpacked(line: bytes) -> bytes:
     """A line in which the parts of a printed loss have names of their own, and printed pairs are names with values."""
     if b"oss" in line and (b"{" in line or b"[" in line or b"oss(" in line or b"osses(" in line):
         line = _OF_TWO.sub(rb"\1\2", _LOSS_PARTS.sub(_named_parts, line))
+        line = _BRACKETED_PARTS.sub(_parts_of_one, line)
         line = _GROUP.sub(_of_group, line) if b"loss[" in line else line
     if b"it/" in line and b"it " in line:
         line = _SCALED.sub(lambda found: b"step %d" % round(float(found[1]) * (1000 if found[2] else 1)), line)
@@ -419,6 +428,9 @@ def _of_programs(line: bytes) -> bytes:
         line = line[: line.index(b"(last best: ")]
     if b"bucket " in line:
         line = _BUCKET.sub(rb"\2_bucket_\1", line)
+    if b">] " in line or b" ] " in line or b"=] " in line or b"#] " in line or b"-] " in line or b".] " in line:
+        count = b" batch " if b"poch" in line else b" step "
+        line = _COUNT_BEHIND_BAR.sub(lambda bar: count + bar[1], line)
     if b" rate," in line:
         line = _DARKNET.sub(rb"\1 loss", line)
     return line
@@ -480,3 +492,8 @@ def _of_group(found: re.Match[bytes]) -> bytes:
 def _named_parts(found: re.Match[bytes]) -> bytes:
     """`loss: {'a': 2.31, 'b': 0.4}` as `a_loss: 2.31, b_loss: 0.4`."""
     return _PART_NAME.sub(lambda name: b"%s: " % (name[1] if b"oss" in name[1] else name[1] + b"_loss"), found[1])
+
+
+def _parts_of_one(found: re.Match[bytes]) -> bytes:
+    """`mask_loss: [last: 2.31 | mean: 2.4]` as `mask_last_loss: 2.31 | mask_mean_loss: 2.4`."""
+    return _PART_NAME.sub(lambda name: b"%s%s_loss: " % (found[1], name[1]), found[2])

@@ -33,7 +33,7 @@ from barograph.doctor.kernel.stages import stage_begins, stage_behind, term_join
 from barograph.doctor.rules.loss.floor import DoubleSoftmax, EvaluationTwice
 from barograph.doctor.rules.loss.initial import InitialLoss
 from barograph.doctor.rules.loss.learning import NotLearning
-from barograph.doctor.rules.loss.rise import SHORT, but_for_first, comes_back, early_noise, excuse_of, leap_of, onset_of
+from barograph.doctor.rules.loss.rise import SHORT, but_for_first, early_noise, excuse_of, is_none, leap_of, onset_of
 from barograph.doctor.rules.loss.short_runs import explodes, last_rows_rise, leaps, only_grows, rises_throughout, turns
 from barograph.doctor.rules.loss.summed import SummedLoss
 from barograph.doctor.rules.loss.sums import LossWeight
@@ -70,14 +70,16 @@ class Divergence(CurveRule):
     summed losses and curricula lift the training loss alone), negatives from a queue that is filled in the first rows
     with harder ones, or targets of a network of the model's make that moves with it and begins as it does, as long as
     the loss is below a guess's, a preference's reference that was set anew meanwhile, as long as the loss stays below
-    that of its first rows, a term that is logged apart and was nearly all of the loss
-    before, and has fallen since (another one rises, as a codebook's or a divergence's), a learning rate that is warmed
-    up again to no more than it was, and losses of games (GANs), policies or agents (a reward, values of actions,
-    lengths of episodes, an exploration rate that falls, or rows that are episodes without an accuracy), or that were
-    below 0 before, which are not checked. With several epochs the loss drifts up within each: then only the share
-    counts. A rise that is over lowers the finding to an info finding; one that took long and ended where it had begun
-    does once the loss falls below its start by 5%, or has risen and come back as far again. A rise during which a tenth
-    of the rows are as low as the lowest point is none.
+    that of its first rows, a term that is logged apart and was nearly all of the loss before, and has fallen since
+    (another one rises, as a codebook's or a divergence's), rows that add up all losses so far (each adds no more than
+    the one before), a learning rate that is warmed up again to no more than it was, and losses of games (GANs),
+    policies or agents (a reward, values of actions, lengths of episodes, an exploration rate that falls, or rows that
+    are episodes without an accuracy), or that were below 0 before, which are not checked. With several epochs the loss
+    drifts up within each: then only the share counts. A rise that is over lowers the finding to an info finding; one
+    that took long and ended where it had begun does once the loss falls below its start by 5%, or has risen and come
+    back as far again. A rise during which a tenth of the rows are as low as the lowest point is none, and so is one
+    from step 0's row to rows that add up the steps between them, where the loss falls since and a score rises, or from
+    means of the first few steps to means of all.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
     sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew. So it does where
@@ -245,7 +247,7 @@ class Divergence(CurveRule):
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
             return
-        if self._told is None and floor != self._wide_low and comes_back(channel, above, tick, best):
+        if self._told is None and is_none(history, channel, above, tick, best if floor != self._wide_low else None):
             return
         severity = "info"
         if large:
@@ -330,6 +332,11 @@ class Divergence(CurveRule):
         if checkpoint:
             remedies.insert(0, f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
         remedies.append(f"Compare data and configuration before and after step {onset}.")
+        if "the sum of all rows" in excuse:
+            causes, remedies = (
+                ["loss summed: the logged sum is not set back to 0"],
+                ["Set it back to 0 once it is logged."],
+            )
         found = self._told.found if self._told is not None else tick.step
         self._told = self.finding(
             onset,

@@ -27,12 +27,45 @@ _ROWS, _NEARLY_ALL, _FELL = 8, 0.8, 0.97  # of the loss, and of what the term wa
 _TURNS = 4  # rows of which no more can be said than that they rise
 _AS_AT_FIRST, _BEGIN = 1.02, 4  # times a preference's loss of the first rows
 _DOWN = 0.1  # of the rows: 1.75 deviations of noise leave one in 25 as low as before
+_LATEST = 8  # rows of a score
+_BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
+_MOST_MORE, _LEAST_MORE = 1.1, 0.05  # than the row before added, and of the first row: what a row of a sum adds
+_SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a sum is known
+_FEWEST_MEANS, _MEANS = 8, 192  # rows of means, of which single losses are worked out
+_AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
+_CHANCE, _VARY = 2.5, 0.15  # deviations of two halves' difference; the least deviation, in ln
+_FAR, _FEW_SINGLE, _FARTHEST = 3.5, 24, 5.0  # deviations of the highest of few such losses, and of more
+_SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
 def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:
     """Whether a loss that has not doubled has stood still since its second row: a mean's first rows may be low."""
     values = channel.rows(max(tick.row - tick.nth, 0), tick.row + 1).value[1:]
     return bool(rise < math.log(2) and values.min() > 0 and values.max() < values.min() * exp(least))
+
+
+def adds_up_since_first(history: RunHistory, channel: Channel, tick: Tick) -> bool:
+    """Whether the first row is step 0's and of one step, and the others add up the steps between two rows.
+
+    The loss leaps at the second row, by twice as many times as there are steps at most, and has not risen since; a
+    score has. Of a loss that explodes at the first steps no score gets better.
+    """
+    begin = max(tick.row - tick.nth, 0)
+    rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))
+    values, steps = rows.value, rows.step
+    if len(values) < SHORT // 8 or steps[0] > 1 or steps[1] - steps[0] < _BETWEEN or not values.min() > 0:
+        return False
+    leap, since = values[1] / values[0], float(numpy.median(values[1:4]))
+    if not (
+        2.0 < leap <= 2 * (steps[1] - steps[0]) and values[0] < values[1:].min() and exp(tick.level) <= 1.1 * since
+    ):
+        return False
+    for name, score in history.channels.items():
+        if score is not channel and _SCORED.fullmatch(name):
+            beside = between(score, 0, tick.step + 1, tick.segment)
+            if len(beside) >= len(values) // 2 and median(beside[-_LATEST:]) > 1.05 * float(beside[0]) >= 0:
+                return True
+    return False
 
 
 def early_noise(channel: Channel, tick: Tick) -> float:
@@ -45,11 +78,43 @@ def early_noise(channel: Channel, tick: Tick) -> float:
     return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
-def comes_back(channel: Channel, above: Tick, tick: Tick, best: Tick) -> bool:
-    """Whether rows are down at the lowest point of the curve as ever: of a loss that has left it, hardly any is."""
+def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick | None) -> bool:
+    """Whether rows are down at the lowest point of the curve as ever, for of a loss that has left it hardly any is; or
+    whether the first rows are other numbers than those behind: one step's, or means of few. best: None where means are
+    looked at."""
     rows = channel.rows(above.row, tick.row + 1)
     values = rows.value[(rows.segment == tick.segment) & numpy.isfinite(rows.value)]
-    return bool(numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values))
+    down = best is not None and numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
+    return bool(down) or adds_up_since_first(history, channel, tick) or is_mean_of_few(channel, tick)
+
+
+def is_mean_of_few(channel: Channel, tick: Tick) -> bool:
+    """Whether rows are means of all steps so far, of which the first ones are low by chance: the single losses that
+    they would be means of vary, are all above 0, do not rise, and the loss now is not above their average.
+
+    A mean of k steps moves by a kth of one. Rows that are no such means, and vary, would have losses below 0.
+    """
+    begin = max(tick.row - tick.nth, 0)
+    rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))
+    value, step = rows.value, rows.step.astype(float)
+    if len(value) < _FEWEST_MEANS or not (numpy.diff(step) > 0).all() or not (value > 0).all():
+        return False
+    step += max(step[1] - step[0] - step[0], 0.0) if step[0] == 0 else 0.0
+    if step[0] > 2 * (step[1] - step[0]):
+        return False
+    single = numpy.diff(step * value) / numpy.diff(step)
+    half, level = len(single) // 2, float(numpy.mean(single))
+    if not (single.min() > -_BELOW * level and exp(tick.level) <= _AS_MUCH * level):
+        return False
+    height = numpy.log(numpy.maximum(single, 1e-3 * level))
+    moves = numpy.diff(height)
+    if 2 * numpy.count_nonzero(moves[1:] * moves[:-1] < 0) < len(moves) - 1:  # of losses that vary, two of three turn
+        return False
+    early, late = median(height[:half]), median(height[half:])
+    spread = 1.4826 * median(abs(height - median(height)))
+    if height.max() > median(height) + (_FAR if len(single) < _FEW_SINGLE else _FARTHEST) * spread:
+        return False  # a leap: as a mean, it would have one loss far above all others
+    return bool(spread > _VARY and late - early <= _CHANCE * spread * 1.2533 * math.sqrt(2 / half))
 
 
 def onset_of(channel: Channel, best: Tick, tick: Tick) -> int:
@@ -76,6 +141,8 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "it is below a guess's, and the network that its targets come from moves with the model"
     if _falls_back(history, best, tick):
         return "the reference of the preference moved meanwhile, and it is as where both were one, or lower"
+    if is_running_sum(history, tick):
+        return "each row adds no more than the one before, the first one too: it is the sum of all rows so far"
     if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):
         return f"another term of it did: {main}, which it was nearly all of, has fallen"
     rate = history.role("lr")
@@ -86,6 +153,20 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         if len(rates) and len(early) and low < rates[-1] <= 1.05 * early.max() and rates[-1] > 1.2 * low:
             return "the learning rate is warmed up again"
     return ""
+
+
+def is_running_sum(history: RunHistory, tick: Tick) -> bool:
+    """Whether the loss is never set back to 0: every row adds something to it, the first one as well, and none more
+    than the one before. What diverges grows by more each time, or comes to stand."""
+    loss = history.role("loss")
+    rows = loss.rows() if loss is not None else None
+    if rows is None or rows.first:
+        return False
+    values = rows.value[(rows.segment == tick.segment) & (rows.step <= tick.step)]
+    if len(values) < _SUM_ROWS or not (values > 0).all() or values[-1] < _SUM_TIMES * values[0]:
+        return False
+    added = numpy.diff(values, prepend=0.0)
+    return bool((added[1:] <= _MOST_MORE * added[:-1]).all() and added.min() >= _LEAST_MORE * added[0])
 
 
 def _falls_back(history: RunHistory, best: Tick, tick: Tick) -> bool:

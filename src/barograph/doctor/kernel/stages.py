@@ -23,6 +23,13 @@ _NUMBERS = re.compile(
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )
+_MODELS = re.compile(  # of these, those that count models, each trained by itself
+    r"(?:.*[/._-])?(?:fold|seed|trial|repeat|replicate)(?:[_-]?(?:id|idx|index|number|num|nr))?", re.IGNORECASE
+)
+_REWOUND = re.compile(  # of options: weights that are set back, or drawn anew, on purpose
+    r"(?i)rewind|lottery|winning[_-]?ticket|born[_-]?again|shrink[_-]?(?:and[_-]?)?perturb|"
+    r"re[_-]?init(?!ial)|reset[_-]?(?:weights|parameters|params|model|layers|head|network)"
+)
 _SIZES = re.compile(  # of the examples, that a training makes larger or harder as it goes
     r"(?:(?!model/|data/).*[/._-])?(?:difficulty|horizon|hops|digits|resolution|"
     r"(?:(?:max|cur|current|seq|sequence|context|train)[_-]?)*(?:length|len|size))",
@@ -84,6 +91,32 @@ def is_curriculum(history: RunHistory) -> bool:
     return any(
         _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
     )
+
+
+def is_rewound(history: RunHistory) -> bool:
+    """Whether the configuration says that weights are set back to what they were, or drawn anew, on purpose."""
+    return any(
+        _REWOUND.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
+    )
+
+
+def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool:
+    """Whether another model begins behind one step and up to another: the number of a fold, a seed, a trial changes,
+    behind eight rows or more of the loss with the one before."""
+    loss = history.role("loss")
+    if loss is None:
+        return False
+    for channel in _numbered(history):
+        if not _MODELS.fullmatch(channel.name):
+            continue
+        rows, there = channel.rows(), loss.rows()
+        here = (rows.segment == segment) & (rows.time <= loss.clock.now) & (rows.step <= high)
+        step, number = rows.step[here], rows.value[here]
+        begins = numpy.concatenate([step[:1], step[1:][numpy.diff(number) != 0]])
+        trained = numpy.diff(numpy.searchsorted(there.step[there.segment == segment], begins))
+        if ((trained >= _LONG) & (begins[1:] > low)).any():
+            return True
+    return False
 
 
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:

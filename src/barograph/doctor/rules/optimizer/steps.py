@@ -18,7 +18,7 @@ from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, averages_workers, came_by, known, numeric_setting, usual, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.stages import stage_begins
+from barograph.doctor.kernel.stages import is_rewound, stage_begins
 from barograph.doctor.kernel.tables import TableReader, table_of
 from barograph.doctor.rules.loss.given import side_by_side
 
@@ -298,7 +298,8 @@ class WeightsReplaced(Rule):
 
     The watch compares what a step left with what the next one begins with: they differ by more than 0.3 of their size,
     and the median of the first five losses from there on is above 1.5 times that of the sixteen before. An info finding
-    where a logged number of a round, task, stage or the like changes there: each may begin with other weights.
+    where a logged number of a round, task, stage or the like changes there: each may begin with other weights; and
+    where the configuration has weights set back, or drawn anew, on purpose (`rewind_rounds`, `lottery`, `born_again`).
 
     What to do: look for what initialises or loads the model again while it is trained.
     """
@@ -342,7 +343,7 @@ class WeightsReplaced(Rule):
             old, now = float(numpy.median(before)), float(numpy.median(behind))
             if now > self.at["loss"] * old > 0 and self.first(segment, step):
                 history.as_of(int(rows.time[past[0]]) if len(past) else None)
-                meant = stage_begins(history, step, segment)
+                meant = is_rewound(history) or stage_begins(history, step, segment)
                 history.as_of(None)
                 yield self.finding(
                     step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "

@@ -80,6 +80,9 @@ def test_weights_that_are_set_back_on_purpose_are_no_trouble(config: dict, sever
     columns = {"train/loss": learnt_anew(), "model/written": ([150], [0.4])}
     found = findings([WeightsReplaced()], columns, facts={"config": config}).values()
     assert [one.severity for one in found] == [severity]
+    rules = [LossSpike(), Divergence(), LossLevel()]
+    found = findings(rules, columns, facts={"config": config}).values()
+    assert any(one.severity != "info" for one in found) == (severity != "info")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ WITH_STAGE = ", where a stage of the training begins"  # behind what is said of 
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
+_WRITTEN = 0.3  # of the weights' size
 _MOST_PLACES = 512  # that are asked one by one
 _HIGHER = 1.1  # times the highest of the first three rows: noise of a loss that stays on its new level
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
@@ -93,8 +94,15 @@ def is_curriculum(history: RunHistory) -> bool:
     )
 
 
-def is_rewound(history: RunHistory) -> bool:
-    """Whether the configuration says that weights are set back to what they were, or drawn anew, on purpose."""
+def _is_rewound(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
+    """Whether weights were written near a row, by much, and the configuration has them set back, or drawn anew."""
+    written = history.channel("model/written")
+    if written is None:
+        return False
+    rows = written.rows()
+    here = (rows.segment == segment) & (rows.time <= written.clock.now) & (rows.value > _WRITTEN)
+    if not (numpy.abs(numpy.searchsorted(steps, rows.step[here]) - at) <= _NEAR).any():
+        return False
     return any(
         _REWOUND.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
     )
@@ -122,8 +130,8 @@ def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
     apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; a
-    term is added to the loss, by what is logged, or by its graph; or the configuration says that something starts at
-    that step (`adversarial_start: 2000`)."""
+    term is added to the loss, by what is logged, or by its graph; weights are written that the configuration has set
+    back (`rewind_rounds`, `born_again`); or it says that something starts at that step (`adversarial_start: 2000`)."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -135,6 +143,7 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     if is_past and (step, segment) in said:
         return said[step, segment] or term_joins(history, step, segment) is not None
     result = _changes(history, steps, at, segment) or _is_configured(history, steps, at)
+    result = result or _is_rewound(history, steps, at, segment)
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))

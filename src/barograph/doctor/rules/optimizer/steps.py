@@ -18,7 +18,7 @@ from barograph.core.names import is_vector
 from barograph.doctor.kernel.cursor import RowCursor, averages_workers, came_by, known, numeric_setting, usual, whole
 from barograph.doctor.kernel.curve import between, rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.kernel.stages import is_rewound, stage_begins
+from barograph.doctor.kernel.stages import stage_begins
 from barograph.doctor.kernel.tables import TableReader, table_of
 from barograph.doctor.rules.loss.given import side_by_side
 
@@ -343,7 +343,7 @@ class WeightsReplaced(Rule):
             old, now = float(numpy.median(before)), float(numpy.median(behind))
             if now > self.at["loss"] * old > 0 and self.first(segment, step):
                 history.as_of(int(rows.time[past[0]]) if len(past) else None)
-                meant = is_rewound(history) or stage_begins(history, step, segment)
+                meant = stage_begins(history, step, segment)
                 history.as_of(None)
                 yield self.finding(
                     step, f"Weights were changed by {change:.2g} of their size between two steps, before step {step}, "

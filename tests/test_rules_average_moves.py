@@ -242,6 +242,10 @@ def test_what_moves_otherwise_than_an_average_is_judged_by_how_far_it_is_in_the_
     given["val/loss"] = (LOOKS - 1, numpy.full(len(LOOKS), evaluated))
     found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
     assert [one.severity for one in found] == ["warning"] * told
+    for share in (0.7, 1.2):  # of the way of the trained ones
+        given["model/evaluated_share"] = LOOKS, numpy.full(len(LOOKS), share)
+        found = only(findings([AverageSlow()], given, cuts=cuts), "average_slow")
+        assert [one.severity for one in found] == ["warning"] * (told and share < 1)
 
 
 @pytest.mark.parametrize("cuts", [(), (120, 260, 400)])

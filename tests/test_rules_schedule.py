@@ -50,6 +50,22 @@ def test_a_leap_beyond_the_peak_is_critical_at_its_row() -> None:
     assert finding.causes[0].startswith("learning rate too high") and f"{rate[332]:.3g}" in finding.remedies[0]
 
 
+@pytest.mark.parametrize("harm", [False, True])
+@pytest.mark.parametrize("sign", ["replaced", "configured", "none"])
+def test_a_rate_of_another_optimizer_that_takes_over_is_no_leap(sign: str, harm: bool) -> None:
+    rate, loss = cosine(300), falling(300)
+    rate[200:] = 1.0
+    loss[200:] *= 3.0 if harm else 0.5
+    steps = np.arange(300)
+    series = {"train/loss": (steps, loss), "train/lr": (steps, rate), "model/rate_in_force": (steps[::10], rate[::10])}
+    if sign == "replaced":
+        series["model/optimizers_replaced"] = (np.array([203]), np.array([1.0]))
+    facts = {"config": {"lbfgs_after": 200}} if sign == "configured" else {}
+    told = found([LearningRateJump()], series, **facts)
+    assert [one.severity for one in told] == ["info" if sign != "none" and not harm else "critical"]
+    assert (", where " in told[0].message) == (told[0].severity == "info")
+
+
 STAIRS = np.concatenate([np.full(14, 3e-5), np.full(14, 1.5e-3), cosine(120, warm=1, peak=3e-3)])
 
 

@@ -11,7 +11,7 @@ from barograph.doctor.kernel.stages import has_stages
 from barograph.doctor.rules.data.labels import MissingClasses
 from barograph.doctor.rules.data.other_labels import OtherLabels
 from barograph.doctor.rules.data.targets import EvaluationInputs
-from barograph.doctor.rules.evaluation.evaluation import ValidationDivergence
+from barograph.doctor.rules.evaluation.evaluation import Overfitting, ValidationDivergence
 from barograph.doctor.rules.evaluation.signs import EvaluationJump
 from barograph.doctor.rules.loss.loss import LossLevel
 from barograph.doctor.rules.loss.progress import Divergence
@@ -48,6 +48,41 @@ def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
     assert loud(loss | {"stage": ([150], [2])}, (150, 151, 160)) == {}
     for number in (([60], [2]), ([0], [1])):  # elsewhere, and at the start
         assert "divergence" in loud(loss | {"stage": number})
+
+
+def folded(number: np.ndarray, *, grows: bool = False) -> dict:
+    """Five folds of sixty epochs, each with a model of its own; in the later ones the evaluation is worse."""
+    along, dice = STEP % 60, np.random.default_rng(4)
+    train = 0.45 + 0.9 * np.exp(-along / 6.0) + 0.06 * (STEP < 60)
+    held = (0.5 + 0.8 * np.exp(-along / 6.0) + 0.3 * (STEP >= 60)) * np.exp(dice.normal(0, 0.01, 300))
+    if grows:
+        train, held = train - 0.006 * along, held + 0.02 * np.maximum(0, along - 20)
+    return {"train_loss": train, "val_loss": held, "fold": number}
+
+
+@pytest.mark.parametrize(
+    ("number", "grows", "warns"),
+    [(STEP // 60, False, False), (0 * STEP, False, True), (STEP, False, True), (STEP // 60, True, True)],
+    ids=["folds", "one fold", "a number of each step", "folds that overfit"],
+)
+def test_a_fold_is_not_compared_with_the_model_of_another(number: np.ndarray, grows: bool, warns: bool) -> None:
+    found = findings([Overfitting(), ValidationDivergence()], folded(number, grows=grows)).values()
+    assert any(one.severity != "info" for one in found) == warns
+    assert warns or not found
+
+
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [({"rewind_rounds": 3}, "info"), ({"recipe": "born_again"}, "info"), ({"rewind": False}, "critical"),
+     ({"reinitial_lr": 0.1}, "critical")],
+)  # fmt: skip
+def test_weights_that_are_set_back_on_purpose_are_no_trouble(config: dict, severity: str) -> None:
+    columns = {"train/loss": learnt_anew(), "model/written": ([150], [0.4])}
+    found = findings([WeightsReplaced()], columns, facts={"config": config}).values()
+    assert [one.severity for one in found] == [severity]
+    rules = [LossSpike(), Divergence(), LossLevel()]
+    found = findings(rules, columns, facts={"config": config}).values()
+    assert any(one.severity != "info" for one in found) == (severity != "info")
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,10 @@ def test_an_evaluation_that_is_divided_by_too_much_is_found(kind: str, pieces: t
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, evaluation)}
     found = rule_curves.found([EvaluationDivided()], series, pieces, vocabulary=classes)
     assert [one.found for one in found] == [200] * wrong
+    for right, fits in ((1 - evaluation / 4, True), (100 - 25 * evaluation, True), (1 - evaluation * 4, False)):
+        series["val_acc"] = EVALUATED, right
+        found = rule_curves.found([EvaluationDivided()], series, pieces, vocabulary=classes)
+        assert bool(found) == (wrong and not fits)
 
 
 SLOW = {  # weight of a batch; the evaluation's loss, of the training's; other figures

@@ -14,6 +14,7 @@ import rule_curves
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.rules.data.lengths import SortedLengths
+from barograph.probes.model.example_inputs import example_inputs
 from barograph.probes.model.examples import ExampleLook, fingerprints, lengths
 
 torch = pytest.importorskip("torch")
@@ -195,6 +196,33 @@ def test_pictures_beside_captions_are_compared_and_masks_beside_tokens_are_not(
     assert captions.shape[1] == 17
     look.given([captions, torch.rand(8, *sizes)], True, True)
     assert (look._alike._rows is not None) == compared
+
+
+def test_examples_of_a_graph_are_the_nodes_that_are_asked_for() -> None:
+    features, nodes = torch.randn(50, 6), torch.tensor([7, 3, 49, 3, 20])
+    offsets, kinds = torch.tensor([0, 10, 10, 31, 50]), torch.randint(0, 6, (50,))
+    for beside, rows in ((nodes, features[nodes]), (nodes[:3], features), (kinds, features), (offsets, features)):
+        found, other = example_inputs([features, beside])
+        assert found is not None and torch.equal(found, rows) and other is None
+
+
+def test_a_graph_that_is_given_whole_with_other_nodes_each_time_is_not_one_batch(tmp_path: Path) -> None:
+    features, kinds = torch.randn(400, 8), torch.randint(0, 3, (400,))
+    asked = [torch.randperm(400)[:32] for _ in range(60)]
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Linear(8, 3)
+
+        def forward(self, given: tuple[Any, Any]) -> Any:
+            return self.look(*given)
+
+        def look(self, all_of: Any, nodes: Any) -> Any:
+            return self.net(all_of)[nodes]
+
+    found = train(tmp_path, Graph(), lambda at: ((features, asked[at]), kinds[asked[at]]))
+    assert not {"repeated_examples", "repeated_batches"} & set(found)
 
 
 def test_rows_of_a_step_s_other_passes_are_counted_against_those_of_steps_before() -> None:

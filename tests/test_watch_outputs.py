@@ -103,6 +103,26 @@ def test_a_discriminator_near_its_balance_has_no_broadcast_targets(tmp_path: Pat
     assert "broadcast_targets" not in found
 
 
+@pytest.mark.parametrize(("said", "known"), [("likelihoods", False), ("logistic", True)])
+def test_likelihoods_far_below_0_whose_mean_is_the_loss_have_no_targets(tmp_path: Path, said: str, known: bool) -> None:
+    """Their gradient is that of a logistic loss of which all targets are 1, as far as can be seen."""
+
+    def loss_of(output: Any, target: Any) -> Any:
+        return -(functional.logsigmoid(output) if known else output).mean()
+
+    class Likelihoods(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net(1)
+
+        def forward(self, inputs: Any) -> Any:
+            return self.net(inputs) if known else -15 - self.net(inputs).square()
+
+    found, run = train(tmp_path, Likelihoods(), loss_of, lambda step: (torch.randn(32, 12), None), 90)
+    assert ("model/top_target" in run.names()) == known
+    assert known or "one_class" not in found
+
+
 @pytest.mark.parametrize("rows", [32, 8])
 @pytest.mark.parametrize(("kind", "warns"), [("sorted", True), ("drawn", False), ("rare", False), ("two", False)])
 def test_examples_that_come_by_class_are_proven(tmp_path: Path, kind: str, warns: bool, rows: int) -> None:

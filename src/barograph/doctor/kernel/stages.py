@@ -24,6 +24,13 @@ _NUMBERS = expression(
     r"(?:[_-]?(?:id|idx|index|number|num|nr))?",
     re.IGNORECASE,
 )
+_MODELS = expression(  # of these, those that count models, each trained by itself
+    r"(?:.*[/._-])?(?:fold|seed|trial|repeat|replicate)(?:[_-]?(?:id|idx|index|number|num|nr))?", re.I
+)
+_REWOUND = expression(  # of options: weights that are set back, or drawn anew, on purpose
+    r"(?i)rewind|lottery|winning[_-]?ticket|born[_-]?again|shrink[_-]?(?:and[_-]?)?perturb|"
+    r"re[_-]?init(?!ial)|reset[_-]?(?:weights|parameters|params|model|layers|head|network)"
+)
 _SIZES = expression(  # of the examples, that a training makes larger or harder as it goes
     r"(?:(?!model/|data/).*[/._-])?(?:difficulty|horizon|hops|digits|resolution|"
     r"(?:(?:max|cur|current|seq|sequence|context|train)[_-]?)*(?:length|len|size))",
@@ -46,6 +53,7 @@ WITH_STAGE = ", where a stage of the training begins"  # behind what is said of 
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
 _NEAR = 2  # rows: the bend of a curve is found a row or two from where it is, and a number may be logged a row early
 _SAME = 16  # rows
+_WRITTEN = 0.3  # of the weights' size
 _MOST_PLACES = 512  # that are asked one by one
 _HIGHER = 1.1  # times the highest of the first three rows: noise of a loss that stays on its new level
 _NAMED: WeakKeyDictionary[RunHistory, tuple[int, tuple[str, ...]]] = WeakKeyDictionary()
@@ -87,11 +95,44 @@ def is_curriculum(history: RunHistory) -> bool:
     )
 
 
+def _is_rewound(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
+    """Whether weights were written near a row, by much, and the configuration has them set back, or drawn anew."""
+    written = history.channel("model/written")
+    if written is None:
+        return False
+    rows = written.rows()
+    here = (rows.segment == segment) & (rows.time <= written.clock.now) & (rows.value > _WRITTEN)
+    if not (numpy.abs(numpy.searchsorted(steps, rows.step[here]) - at) <= _NEAR).any():
+        return False
+    return any(
+        _REWOUND.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
+    )
+
+
+def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool:
+    """Whether another model begins behind one step and up to another: the number of a fold, a seed, a trial changes,
+    behind eight rows or more of the loss with the one before."""
+    loss = history.role("loss")
+    if loss is None:
+        return False
+    for channel in _numbered(history):
+        if not _MODELS.fullmatch(channel.name):
+            continue
+        rows, there = channel.rows(), loss.rows()
+        here = (rows.segment == segment) & (rows.time <= loss.clock.now) & (rows.step <= high)
+        step, number = rows.step[here], rows.value[here]
+        begins = numpy.concatenate([step[:1], step[1:][numpy.diff(number) != 0]])
+        trained = numpy.diff(numpy.searchsorted(there.step[there.segment == segment], begins))
+        if ((trained >= _LONG) & (begins[1:] > low)).any():
+            return True
+    return False
+
+
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
     apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; a
-    term is added to the loss, by what is logged, or by its graph; or the configuration says that something starts at
-    that step (`adversarial_start: 2000`)."""
+    term is added to the loss, by what is logged, or by its graph; weights are written that the configuration has set
+    back (`rewind_rounds`, `born_again`); or it says that something starts at that step (`adversarial_start: 2000`)."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -103,6 +144,7 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     if is_past and (step, segment) in said:
         return said[step, segment] or term_joins(history, step, segment) is not None
     result = _changes(history, steps, at, segment) or _is_configured(history, steps, at)
+    result = result or _is_rewound(history, steps, at, segment)
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))

@@ -375,8 +375,9 @@ def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool =
         result["dropped_outputs"] = torch.where(found.follows & (dropped > 0), dropped, nothing)
     if count * width >= 16:
         result["output_size"] = torch.where(result["softmax_twice"].isfinite(), nothing, rms)
-        scale = gradient / (torch.sigmoid(output) - (gradient < 0).to(wide))
-        logistic = (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
+        miss = torch.sigmoid(output) - (gradient < 0).to(wide)
+        scale, known = gradient / miss, miss.amax() - miss.amin() > within * miss.abs().amax()  # else: a mean's, too
+        logistic = known & (scale.amin() > 0) & (scale.amax() - scale.amin() <= within * scale.amax())
         result["sigmoid_twice"] = torch.where(logistic, bounded.to(wide), nothing)
         if found is not None:
             result["dropped_outputs"] = torch.where(logistic & (dropped > 0), dropped, result["dropped_outputs"])

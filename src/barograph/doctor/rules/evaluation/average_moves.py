@@ -50,8 +50,9 @@ class AverageSlow(WatchRule):
     from one evaluation to the next they have not moved at all, twice or more, though the trained ones have, and hold
     the weights of as many steps as the training had by the others; with a loss that is half as large again. Where it
     moves otherwise than an average does, it is enough that it lies three tenths of the weights' size away from the
-    trained ones at the end, and that its loss is half as large again as the training's. A mean of all
-    weights so far, and a decay that grows with the steps, come along. Where the run has two evaluations that are
+    trained ones at the end, and that its loss is half as large again as the training's; not where it has come the whole
+    way of the trained ones, or farther, as weights that are adapted for the evaluation have. A mean of all weights so
+    far, and a decay that grows with the steps, come along. Where the run has two evaluations that are
     measured, and the average was written in each of the 20 steps or more between them, it is enough that it holds ten
     times the training's steps by these, and that its loss is half as large again as the training's. Where the trained
     model is evaluated as well, and the evaluation's loss is less than half as large again as the training's, it is an
@@ -187,6 +188,7 @@ class AverageSlow(WatchRule):
         """Of an average that moves otherwise, as one in 16 bits: whether it is far away in the end, and far worse."""
         away = self._apart[-1]
         far = away >= self.at["far"] and _is_worse(history, self.at["apart"])
+        far = far and not watched(history, "evaluated_share", self._last) >= 1
         if far and self._whole >= self.at["steps"] and self.first(self._segment):
             yield self.finding(
                 self._begun, f"What is evaluated lies {100 * away:.0f}% of the weights' size away from those that are "

@@ -24,6 +24,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.kinds import of_other_kind
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
+from barograph.doctor.kernel.stages import model_begins
 
 _SECOND = 0.4  # of a first evaluation, what a second adds to a total; a rise from one to the next is less
 _AROUND = 5  # evaluations of which each row has one
@@ -94,6 +95,8 @@ class Walker(Rule):
             self._row = rows.first + at + 1
             if segment != self._last[1] and step < 0.5 * self._last[0]:
                 self.begin()  # another stage
+            elif segment == self._last[1] and model_begins(history, self._last[0], step, segment):
+                self.begin()  # another fold, with a model of its own
             since = self._last[0] if segment == self._last[1] else -1
             self._last = (step, segment)
             if self.compares and of_other_kind(history, channel, step, int(rows.time[at]), segment):

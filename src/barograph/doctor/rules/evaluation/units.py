@@ -15,7 +15,7 @@ from barograph.core.patterns import expression
 from barograph.core.plain_names import plain_name
 from barograph.core.roles import is_of_wholes
 from barograph.doctor.kernel.cursor import summed_by_choice, usual
-from barograph.doctor.kernel.curve import is_game, rounded
+from barograph.doctor.kernel.curve import before, is_game, rounded
 from barograph.doctor.rules.data.examples import watched
 from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walker, gains
 
@@ -184,7 +184,8 @@ class EvaluationDivided(Walker):
     changes by less than 7%, or, where the training loss falls far, by less than the power 0.4 of its fall. At the first
     it is an eighth of the loss of a guess or less, where the training has a third of it or more, and not more than a
     guess. A model that does better without dropout or augmentation does not do so by one factor from its first
-    evaluation on.
+    evaluation on. Where each has an accuracy, and all together a loss of twice the share of their wrong answers or
+    more, nothing is said: so few are wrong that the loss is what it should be.
 
     What to do: divide what is added up over batches by their number, or weigh each batch by its examples.
     """
@@ -203,12 +204,14 @@ class EvaluationDivided(Walker):
         "evaluated": (1 / 8, "of the loss of a guess, at the first evaluation; ours"),
         "trained": (1 / 3, "of the loss of a guess, that the training has there, at least; ours"),
         "most": (1.1, "of the loss of a guess, that it has at most; ours"),
+        "wrong": (2.0, "times the share of an evaluation's wrong answers, its loss; ours"),
     }
     causes = ("evaluation averaged wrongly: means of batches are divided by the number of examples",)
     remedies = ("weigh each batch's mean by its examples, or divide their sum by the number of batches",)
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
+        self._wrong = 0.0  # shares of wrong answers
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         if len(self._points) >= self.at["evaluations"] or not (
@@ -216,6 +219,9 @@ class EvaluationDivided(Walker):
         ):
             return
         self._points.append(point)
+        accuracy = history.role("eval_accuracy")
+        right = before(accuracy, point.step + 1, point.segment) if accuracy is not None else math.nan
+        self._wrong += 1 - (right / 100 if right > 1 else right)
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss) or not guess > 0:
             return
@@ -225,7 +231,8 @@ class EvaluationDivided(Walker):
         trains = self.at["trained"] * guess <= first.train <= self.at["most"] * guess
         small = first.value <= self.at["evaluated"] * guess and max(ratios) <= -math.log(self.at["times"])
         steady = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
-        if trains and small and steady and fall >= self.at["fall"] and self.first(point.segment):
+        fits = sum(one.value for one in self._points) >= self.at["wrong"] * self._wrong
+        if trains and small and steady and fall >= self.at["fall"] and not fits and self.first(point.segment):
             times = math.exp(-sorted(ratios)[len(ratios) // 2])
             yield self.finding(
                 0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(self._points)} "

@@ -20,6 +20,7 @@ from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
+from barograph.doctor.kernel.stages import WITH_STAGE, stage_begins
 from barograph.doctor.kernel.wording import GO_BACK, Case
 from barograph.doctor.rules.optimizer.again import is_meant
 
@@ -33,7 +34,10 @@ class LearningRateJump(SeriesRule):
     not rise: so it is neither a warm-up nor a restart of a cycle. It is reported after four rows that stay there. A
     rate that never fell before, and comes no higher than the configured one, or than the one that a scheduler of
     torch's began with, is a warm-up in stairs, by epochs; of cycles that the configuration speaks of, the first of
-    which may be cut short, neither is one that fell. What a launch before it had is part of the highest so far.
+    which may be cut short, neither is one that fell. What a launch before it had is part of the highest so far. Where
+    another optimizer takes over there (six rows are looked at where the model is watched), or the configuration has
+    something start at that step, and the loss is no higher behind it, it is an info finding: rates of two optimizers
+    are not of one scale.
     """
 
     name, family, kind, severity = "learning_rate_jump", "optimizer", "learning_rate", "critical"
@@ -76,7 +80,7 @@ class LearningRateJump(SeriesRule):
                 begun, count, peak, old = self._open
                 if one < self.at["ratio"] * peak:
                     self._open = None
-                elif count + 1 >= self.at["rows"]:
+                elif count + 1 >= self.at["rows"] + 2 * (history.channel("model/rate_in_force") is not None):
                     cycles = not self._fell or is_meant(history, stages=False)
                     if not cycles or not self._reached(history, begun, one, old, segment):
                         yield self._tell(history, begun, step, one, peak, old, segment)
@@ -102,18 +106,30 @@ class LearningRateJump(SeriesRule):
             declared = numpy.nanmax([declared, old / before[-1] if len(before) and before[-1] > 0 else 0.0])
         return bool(value <= 1.01 * declared)
 
+    @staticmethod
+    def _takes_over(history: RunHistory, begun: int, step: int, segment: int) -> str:
+        """What is said where another optimizer, or a stage, begins with the rate, and does no harm; "" else."""
+        loss = history.role("loss")
+        old, new = between(loss, 0, begun, segment)[-8:], between(loss, begun, step + 1, segment)
+        if not len(new) or not len(old) or not median(new.tolist()) <= 1.1 * median(old.tolist()):
+            return ""
+        if len(between(history.channel("model/optimizers_replaced"), begun, step + 1, segment)):
+            return ", where another optimizer takes over"
+        return WITH_STAGE if stage_begins(history, begun, segment) else ""
+
     def _tell(
         self, history: RunHistory, begun: int, step: int, value: float, peak: float, old: float, segment: int
     ) -> Finding:
-        checkpoint = history.checkpoint_before(begun)
+        checkpoint, meant = history.checkpoint_before(begun), self._takes_over(history, begun, step, segment)
         remedies = [f"Set it back to {old:.3g}; look at what changes the schedule at step {begun}."]
         if checkpoint:
             remedies.append(f"Go back to the checkpoint of step {checkpoint[0]} ({checkpoint[1]}).")
         return self.finding(
             begun,
-            f"The learning rate went from {old:.3g} to {value:.3g} at step {begun}; its peak had been {peak:.3g}",
-            severity="critical" if value > self.at["critical"] * peak else "warning",
-            found=step, segment=segment, remedies=remedies, confidence=0.9,
+            f"The learning rate went from {old:.3g} to {value:.3g} at step {begun}; its peak had been {peak:.3g}"
+            f"{meant}",
+            severity="info" if meant else "critical" if value > self.at["critical"] * peak else "warning",
+            found=step, segment=segment, remedies=remedies, confidence=0.5 if meant else 0.9,
             evidence={"before": rounded(old), "after": rounded(value), "peak": rounded(peak)},
         )  # fmt: skip
 

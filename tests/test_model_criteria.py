@@ -159,6 +159,10 @@ def as_chance(output: Tensor) -> Tensor:
         (lambda x: functional.mse_loss(x, x.flip(0)) + x.square().mean(), "loss_attracts", None),
         (lambda x: (x.softmax(1) * x.log_softmax(1)).sum(1).mean(), "loss_attracts", None),  # an entropy
         (lambda x: x.square().mean(), "loss_attracts", None),
+        (lambda x: (x - x.flip(0)).mean(), "loss_attracts", None),  # one term less another
+        (lambda x: (x - x.flip(0)).pow(3).mean(), "loss_attracts", None),
+        (lambda x: (0.9 * functional.logsigmoid(x) - 0.1 * functional.logsigmoid(-x)).mean(), "loss_attracts", None),
+        (lambda x: ((x - 1).pow(2).sum(1) - (x + 1).pow(2).sum(1)).mean(), "loss_attracts", None),
         (lambda x: functional.smooth_l1_loss(x.gather(1, WANTED[:, None])[:, 0], 1 + 0.9 * x.flip(0).amax(1)),
          "loss_attracts", 2.0),
         (lambda x: functional.triplet_margin_loss(x, x.flip(0), x.roll(3, 0)), "loss_hinge", 1.0),

@@ -172,3 +172,20 @@ def test_the_class_of_none_counts_for_nothing_where_nothing_is_guided(
         "train/loss": (np.arange(50), np.ones(50)),
     }
     assert bool(findings([GivenUnseen()], columns, facts={"config": config})) == told
+
+
+@pytest.mark.parametrize(("columns", "rows", "counted"), [(2, 32, 2), (4, 32, 4), (5, 32, 0), (2, 31, 0)])
+def test_classes_of_several_kinds_in_one_table_are_counted_each_by_itself(
+    columns: int, rows: int, counted: int
+) -> None:
+    look, kept, dice = GivenClassCounts(), Kept(), torch.Generator().manual_seed(6)
+    for trains in (True, False):
+        for _ in range(4):
+            table = torch.randint(0, 4, (rows, columns), generator=dice)
+            table[:, -1] += trains
+            look.given([torch.randn(32, 12), table], trains, True)
+    look.put(kept)  # type: ignore[arg-type]
+    assert len(kept.tables) == counted
+    if counted:
+        said = fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})
+        assert (said["eval_given_moved"], said["eval_given_unseen"]) == (-1, 0)

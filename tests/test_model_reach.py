@@ -271,3 +271,57 @@ def test_a_random_embedding_under_no_grad_warns_in_a_new_model(config: dict, new
         "without_graph_parameters": 1.0, "without_graph_share": 0.2, "without_graph_random_tables": 1.0,
         "untrained": new}.items()}  # fmt: skip
     assert [one.severity for one in found_in([UnreachedParameters()], columns, config=config)] == [severity]
+
+
+class Adapted(nn.Module):
+    """A linear layer that was trained before, frozen, with an adapter of low rank beside it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.base = nn.Linear(width, width)
+        nn.init.orthogonal_(self.base.weight)
+        self.base.requires_grad_(False)
+        self.lora_a = nn.Parameter(torch.randn(3, width) / width)
+        self.lora_b = nn.Parameter(torch.zeros(width, 3))
+
+    def forward(self, inputs: Any) -> Any:
+        return self.base(inputs) + functional.linear(functional.linear(inputs, self.lora_a), self.lora_b)
+
+
+class Layered(nn.Module):
+    """Adapted layers, of which the first may run under `no_grad()`: always, now and then, or not at all."""
+
+    def __init__(self, without: str) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first, self.second, self.head = Adapted(12), Adapted(12), nn.Linear(12, 6)
+        self.without, self.passes = without, 0
+
+    def forward(self, inputs: Any) -> Any:
+        self.passes += 1
+        off = self.without == "always" or (self.without == "at first" and self.passes < 15)
+        if self.without == "left out":
+            return self.head(self.second(self.first.base(inputs)).relu())
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not off):
+            values = self.first(inputs).relu()
+        return self.head(self.second(values))
+
+
+@pytest.mark.parametrize(
+    ("without", "trained", "severity"),
+    [
+        ("always", False, "warning"),
+        ("always", True, "info"),  # an adapter that was trained before
+        ("at first", False, None),
+        ("left out", False, None),
+        ("", False, None),
+    ],
+)
+def test_adapters_in_layers_that_run_without_gradients_are_told(
+    tmp_path: Path, without: str, trained: bool, severity: str | None
+) -> None:
+    model = Layered(without)
+    if trained:
+        nn.init.normal_(model.first.lora_b, std=0.1)
+    found, _ = train(tmp_path, model, functional.cross_entropy, classes, 40)
+    assert found.get("unreached_parameters") == severity

@@ -158,17 +158,19 @@ def test_a_schedule_that_begins_anew_is_an_info_finding() -> None:
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 600, 50))])
-@pytest.mark.parametrize(("loaded", "says"), [(True, True), (False, True), (True, False)])
+@pytest.mark.parametrize(
+    ("loaded", "says"), [("loaded", True), ("", True), ("loaded", False), ("set", True), ("set", False)]
+)
 def test_a_schedule_that_begins_anew_behind_a_rate_that_was_loaded_is_a_warning(
-    loaded: bool, says: bool, pieces: tuple[int, ...]
+    loaded: str, says: bool, pieces: tuple[int, ...]
 ) -> None:
     rate = np.concatenate([np.linspace(1e-4, 1e-3, 30), np.linspace(1e-3, 5e-4, 270)] * 2)
     if not says:  # warms up again, from another rate
         rate[300:] = np.maximum(rate[300:], 2e-4)
-    rate[300] = rate[299] if loaded else rate[300]
+    rate[300] = {"loaded": rate[299], "set": 1e-3}.get(loaded, rate[300])
     told = {"train/loss": (np.arange(600), falling(600), SEGMENTS), "train/lr": (np.arange(600), rate, SEGMENTS)}
     some = [one for one in found([rule() for rule in RULES], told, pieces) if one.rule == "resumed_schedule"]
-    assert [(one.severity, one.step) for one in warned(some)] == [("warning", 300 + loaded)] * says
+    assert [(one.severity, one.step) for one in warned(some)] == [("warning", 300 + bool(loaded))] * says
 
 
 @settings(max_examples=60, deadline=None)

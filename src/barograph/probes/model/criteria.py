@@ -22,6 +22,7 @@ _LAYERS = ("Convolution", "Addmm", "Mm", "NativeBatchNorm", "CudnnBatchNorm")  #
 _BOUNDED = {"Sigmoid": 1.0, "Softmax": 1.0, "Tanh": 2.0}
 _LEAST = frozenset({"Sub", "Clamp", "ClampMin"})
 _OF_TERMS = frozenset({"Mean", "Sum", "Add", "Squeeze", "Unsqueeze", "View", "Reshape", "Alias"})
+_SIZES = frozenset({"Abs", "Norm", "LinalgVectorNorm"})
 _OF_DISTANCES = frozenset({"Neg", "Mul", "Div", "Pow", "Abs", "Sqrt", "Norm", "LinalgVectorNorm", "Rsub"})
 _LOSSES = ("NllLoss", "BinaryCrossEntropy")
 _BY_NUMBERS = frozenset({"Neg", "Mul", "Div", "Squeeze", "View"})
@@ -140,23 +141,25 @@ def _is_of_chosen(node: Any) -> bool:
 def _between(root: Any) -> dict[str, float]:
     """`loss_attracts`: 1 where the loss is made of nothing but distances or similarities between outputs that both have
     gradients: it is least where all outputs are one. 2 where one of them was picked by an index, as a value is: the
-    target is not detached. `loss_aligns`: 1 where it is made of cosines between outputs and what has no gradient."""
-    waiting, found, aligned = [root], 0.0, 0.0
+    target is not detached. `loss_aligns`: 1 where it is made of cosines between outputs and what has no gradient. A
+    difference is a distance beneath a square, a size or a length; beneath none, it may be one term less another."""
+    waiting, found, aligned = [(root, False)], 0.0, 0.0
     for _ in range(_MOST):
         if not waiting:
             return {"loss_attracts": found} if found else {"loss_aligns": aligned} if aligned else {}
-        node = waiting.pop()
+        node, sized = waiting.pop()
         name, under = kind(node), behind(node)
         alike = len(under) == 2 and under[0] is not under[1] and shape(under[0]) == shape(under[1])
         alike = alike and not any(kind(side) in ("Log", "Logsumexp") for side in under)  # of all that is compared
-        if alike and (name.startswith(_ERRORS[:3]) or (name == "Sub" and shape(node))):
+        if alike and (name.startswith(_ERRORS[:3]) or (sized and name == "Sub" and shape(node))):
             found = max(found, 1.0 + any(_plain(side) in ("Gather", "Index") for side in under))
         elif alike and name == "Mul" and len(shape(node)) > 1 and all(kind(side) == "Div" for side in under):
             found = max(found, 1.0)  # both are divided by their lengths
         elif name == "Mul" and len(under) == 1 and len(shape(node)) == 2 and of_length_one(under[0]):
             aligned = 1.0
         elif name in _OF_TERMS | _OF_DISTANCES and (len(under) == 1 or name == "Add"):
-            waiting += under
+            even = name in _SIZES or (name == "Pow" and setting(node, "exponent", 1) % 2 == 0)
+            waiting += [(side, sized or even) for side in under]
         else:
             return {}
     return {}

@@ -1,6 +1,6 @@
-"""Which classes a model is given beside its inputs, one for each row, in the training and in evaluations.
+"""Which classes a model is given beside its inputs, one or a few for each row, in the training and in evaluations.
 
-In:   inputs of passes: whole numbers, one a row, or rows with a 1 in one column and 0 in the others.
+In:   inputs of passes: whole numbers, one a row or a few, or rows with a 1 in one column and 0 in the others.
 Out:  figures for the `model` record, computed on the device; nothing waits.
 """
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model.entrance import one_by_one
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Counts = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 _CLASSES, _LEAST = 64, 3  # that are counted each by itself; columns of rows with a 1 in one of them, at least
 _PASSES = 8  # of an evaluation
-_ROWS, _INPUTS = 1024, 3  # of a pass; inputs that are followed, at most
+_ROWS, _INPUTS = 1024, 4  # of a pass; inputs that are followed, at most
 _FEWEST = 3  # classes of each side
 
 
@@ -38,7 +39,7 @@ class GivenClassCounts:
         """The inputs of a pass. due: this step of the training is looked at."""
         if (trains and not due) or (not trains and (not self._kinds or self._passes >= _PASSES)):
             return
-        some = list(tensors)
+        some = one_by_one(tensors)
         if not any(one.dim() > 1 and len(one) > 1 and one.shape[1:].numel() > _LEAST for one in some):
             return
         self._passes += not trains

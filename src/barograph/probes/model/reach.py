@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import tensor
+from barograph.probes.model.adapters import find
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn, is_random_table
@@ -68,6 +69,8 @@ class Reach:
         self._ran_without: set[int] = set()  # in training mode, without gradients
         self._held: set[int] = set()  # by an optimizer
         self._silent: dict[int, Any] = {}  # parameters without a gradient, by id, and the layer of each
+        self._around: dict[int, Any] = {}  # modules around a layer and its adapter, by id, and the factor behind
+        self._ran_around: set[int] = set()  # parameters of adapters whose module ran with gradients, used or not
 
     def ended(
         self,
@@ -88,7 +91,8 @@ class Reach:
             self._say(current, waiting, names)
         elif self._steps == _UNUSED:
             self.close()
-            idle = (set(self._silent) | self._places()) - self._ran - self._ran_without
+            silent = {number for number, module in self._silent.items() if id(module) not in self._around}
+            idle = (silent | self._places()) - self._ran - self._ran_without
             unused = {number for number in idle if names.get(number) in waiting}
             self._tell(current, "unused", unused, names)
             if unused:
@@ -126,22 +130,30 @@ class Reach:
                 if type(module).__name__ == "MultiheadAttention"
                 for part in module.modules()
             }
+            factors = {id(item): one.second for one in find(self._model) for item in one[1:]}
             for module in self._model.modules():
                 if id(module) in hidden:
                     continue
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
-                if own and not any(True for part in module.children() for _ in part.parameters()):
+                alone = not any(True for part in module.children() for _ in part.parameters())
+                around = not alone and own and all(number in factors for number in own)
+                if around:
+                    self._around[id(module)] = factors[own[0]]
+                if own and (alone or around):
                     self._silent |= dict.fromkeys(own, module)
-                    self._handles.append(after(module, self._run(own)))
+                    self._handles.append(after(module, self._run(own, self._ran if alone else self._ran_around)))
 
     def _say(self, current: ModelRound, waiting: Collection[str], names: Mapping[int, str]) -> None:
         """What has run since."""
         unreached = self._ran - self._reached
         self._tell(current, "unreached", {number for number in unreached if names.get(number) in waiting}, names)
-        without = {number for number in self._ran_without - self._ran if names.get(number) in waiting}
+        ran = self._ran | self._ran_around
+        without = {number for number in self._ran_without - ran if names.get(number) in waiting}
         self._tell(current, "without_graph", without, names)
-        drawn = [fresh for module in {id(self._silent[n]): self._silent[n] for n in without}.values()
-                 if (fresh := _as_made(module)) is not None]  # fmt: skip
+        modules = {id(self._silent[n]): self._silent[n] for n in without}
+        drawn = [fresh for module in modules.values() if (fresh := _as_made(module)) is not None]
+        # an adapter whose factor behind is all zero is as it began
+        drawn += [(self._around[one].detach() == 0).all().float() for one in modules if one in self._around]
         if drawn:
             current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
         tables = {id(one): one for n in without if "Embedding" in type(one := self._silent[n]).__name__}
@@ -164,13 +176,13 @@ class Reach:
         current.figures[f"{what}_share"] = sum(sizes.get(number, 0) for number in found) / max(1, whole)
         current.figures[what] = listed(names[number] for number in names if number in found)
 
-    def _run(self, own: list[int]) -> Callable[..., None]:
+    def _run(self, own: list[int], ran: set[int]) -> Callable[..., None]:
         def hook(module: Any, given: Any, output: Any) -> None:
             import torch
 
             if not module.training:
                 return
-            (self._ran if torch.is_grad_enabled() else self._ran_without).update(own)
+            (ran if torch.is_grad_enabled() else self._ran_without).update(own)
             for one in output if isinstance(output, tuple) else (output,):
                 if isinstance(one, torch.Tensor) and one.requires_grad:
                     one.register_hook(Guest(lambda gradient: self._reached.update(own)))  # type: ignore[no-untyped-call]

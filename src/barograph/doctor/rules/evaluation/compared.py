@@ -426,13 +426,13 @@ class GivenClasses(WatchRule):
 class GivenUnseen(WatchRule):
     """Evaluations give the model a class that never came in the training.
 
-    Of whole numbers, one a row, which a model is given beside its inputs, the watch counts which ones come
-    (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more came in none of the
-    training's, sixteen of which should have had it: what the model has for it is as it was drawn. Batches of one class
-    each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is that of none, which
-    guidance takes, where no row of the training lost its class; or one too many, where classes are counted from another
-    number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1, what is asked without
-    a class counts for nothing, and nothing is said of a class that half of the rows have.
+    Of whole numbers, one a row or up to four of as many kinds, which a model is given beside its inputs, the watch
+    counts which ones come (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more came
+    in none of the training's, sixteen of which should have had it: what the model has for it is as it was drawn.
+    Batches of one class each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is
+    that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are
+    counted from another number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1,
+    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """

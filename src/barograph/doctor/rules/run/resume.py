@@ -287,7 +287,8 @@ class ResumedSchedule(Borders):
     """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
     A warning where its first rows, four at least, of three values or more, are those of the run's very start: the
-    scheduler began anew. The very first of them may have the rate that was loaded with the optimizer.
+    scheduler began anew. The very first of them may have the rate that was loaded with the optimizer, or one that was
+    set.
 
     It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
     after a resume may be intended; a schedule that starts again rarely is.
@@ -313,7 +314,10 @@ class ResumedSchedule(Borders):
         start = rows.value[rows.segment == rows.segment[0]][: len(behind[:8])]
         mine = rows.value[behind[:8]][: len(start)]
         found = border.steps[-1] if border.steps else border.step
-        for at in range(min(2, len(behind))):  # in the very first row the rate may be the loaded one
+        told: list[tuple[int, float, float, bool]] = []
+        for at in range(
+            min(2, len(behind))
+        ):  # in the very first row the rate may be the loaded one, or one that was set
             anew = len(mine) >= 4 and numpy.allclose(mine[at:], start[at:], rtol=1e-6, atol=0)
             anew = anew and len(set(mine[at:].tolist())) >= 3
             step, new = int(rows.step[behind[at]]), float(rows.value[behind[at]])
@@ -321,9 +325,10 @@ class ResumedSchedule(Borders):
             old = float(same[-1]) if len(same) else before(rate, border.step, border.segment - 1)
             jumps = old > 0 and new >= 0 and not 1 / self.at["ratio"] < new / old < self.at["ratio"]
             if jumps and (anew or not at):
-                break
-        else:
+                told.append((step, new, old, anew))
+        if not told:
             return
+        step, new, old, anew = next((one for one in told if one[3]), told[0])
         yield self.finding(
             step,
             f"After the resume at step {border.step} the learning rate is {new:.3g}; it was {old:.3g}"

@@ -180,11 +180,12 @@ class EvaluationDivided(Walker):
     """The evaluation loss is a small part of the training loss: it is divided by too much, as means of batches that are
     divided by the number of examples.
 
-    In the first four evaluations it is a quarter of the training loss or less, and goes the way of it: their ratio
-    changes by less than 7%, or, where the training loss falls far, by less than the power 0.4 of its fall. At the first
-    it is an eighth of the loss of a guess or less, where the training has a third of it or more, and not more than a
-    guess. A model that does better without dropout or augmentation does not do so by one factor from its first
-    evaluation on.
+    In four evaluations in a row, from the first or the second on, it is a quarter of the training loss or less, and
+    goes the way of it: their ratio changes by less than 7%, or, where the training loss falls far, by less than the
+    power 0.4 of its fall. Until the first the training loss falls fastest, and what is compared is its mean. At the
+    first the evaluation is an eighth of the loss of a guess or less, where the training has a third of it or more, and
+    not more than a guess. A model that does better without dropout or augmentation does not do so by one factor from
+    its first evaluations on.
 
     What to do: divide what is added up over batches by their number, or weigh each batch by its examples.
     """
@@ -211,7 +212,7 @@ class EvaluationDivided(Walker):
         self._points: list[EvaluationPoint] = []
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        if len(self._points) >= self.at["evaluations"] or not (
+        if len(self._points) > self.at["evaluations"] or not (
             0 < point.value < math.inf and 0 < point.train < math.inf
         ):
             return
@@ -219,17 +220,17 @@ class EvaluationDivided(Walker):
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss) or not guess > 0:
             return
-        first = self._points[0]
-        ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
-        fall = math.log(first.train / point.train)
+        first, row = self._points[0], self._points[-int(self.at["evaluations"]) :]
+        ratios = [math.log(one.value) - math.log(one.train) for one in row]
+        fall = math.log(row[0].train / point.train)
         trains = self.at["trained"] * guess <= first.train <= self.at["most"] * guess
         small = first.value <= self.at["evaluated"] * guess and max(ratios) <= -math.log(self.at["times"])
         steady = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
         if trains and small and steady and fall >= self.at["fall"] and self.first(point.segment):
             times = math.exp(-sorted(ratios)[len(ratios) // 2])
             yield self.finding(
-                0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(self._points)} "
-                f"evaluations, and both fall together: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
+                0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(row)} evaluations, and "
+                f"both fall together: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
                 found=point.step, segment=point.segment, confidence=0.9,
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip

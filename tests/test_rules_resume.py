@@ -286,6 +286,8 @@ def test_margins_that_begin_at_0_behind_a_resume_are_of_a_reference_that_was_res
         (1, 1, 120, (), False, False),  # they never moved before
         (1, 1, None, (4.0, 5.0, 5.02), True, True),
         (1, 1, None, (4.0, 5.0, 5.2), True, False),
+        (1, 1, None, (2.0, 5.0, 5.2), True, True),  # ten steps on, of what grew by as much in each ten before
+        (1, 1, None, (2.0, 5.0, 2.1), True, False),  # weights that are drawn anew
         (1, 1, None, (5.0, 5.01, 5.02), True, False),
         (1, 1, None, (), True, False),
     ],

@@ -6,6 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,10 @@ def test_what_is_no_expression_is_said_at_its_first_use_and_not_before() -> None
     assert broken.pattern == "("
     with pytest.raises(re.error):
         broken.search("(")
+
+
+@pytest.mark.parametrize("folder", ["core", "doctor"])
+def test_no_module_that_every_command_loads_compiles_its_expressions_at_once(folder: str) -> None:
+    source = Path(barograph.__file__).parent / folder
+    found = [str(path) for path in source.rglob("*.py") if re.search(r"(?m)^\w+ = re\.compile\(", path.read_text())]
+    assert not found

@@ -180,6 +180,11 @@ def test_batches_in_one_order_that_have_something_in_common_are_a_warning(
         (STREAM, 4, True),  # one source behind the other, each of which the model forgets
         (STREAM | {"input_length_std": 2.0}, 0, True),  # texts by themselves
         (STREAM | {"targets": 16.0}, 0, True),  # an answer each
+        (STREAM | {"ignored_inside": 16.0}, 0, True),  # several texts in each row
+        (STREAM | {"ignored_inside": 3.0}, 0, False),  # a chapter begins now and then
+        (STREAM | {"ignored_inside": 16.0, "wording_beside": 0.6}, 0, False),
+        (STREAM | {"ignored_inside": 16.0, "wording_beside": 1.0, "wording_beyond": 0.15}, 0, False),  # shuffled once
+        (STREAM | {"ignored_inside": 16.0, "state_carried": 1.0}, 0, False),
     ],
 )
 def test_a_text_that_is_read_from_its_beginning_is_in_order_on_purpose(

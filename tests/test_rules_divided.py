@@ -191,6 +191,13 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
         ({"loss_per": "batch_size"}, True),
         ({"normalize_by": "rows"}, True),
         ({"loss_over": "tokens"}, False),
+        ({"loss_avg": "sentences"}, True),
+        ({"loss_avg": "tokens"}, False),
+        ({"nll_reduction": "per_sequence"}, True),
+        ({"loss_norm": "documents"}, True),
+        ({"loss_reduction": "batchmean"}, True),  # a sum over all, divided by the rows
+        ({"loss_reduction": "mean"}, False),
+        ({"loss_weight": "rows"}, False),
         ({"sort_by": "rows"}, False),
         ({"gather": "sum"}, True),
         ({"average_over": "lines"}, True),

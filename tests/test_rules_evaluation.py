@@ -277,6 +277,27 @@ def test_evaluations_that_are_no_numbers() -> None:
     assert not warned(look(falling(2000), evaluations))
 
 
+@pytest.mark.parametrize(
+    ("accuracy", "since", "first"),
+    [
+        (0.8, 0, "attention mask inverted"),
+        (0.0, 0, "loss masked out"),  # no label that is right: there may be none
+        (None, 0, "loss masked out"),
+        (0.8, 10, "loss masked out"),  # it was finite with the same mask
+    ],
+)
+def test_evaluations_that_are_no_numbers_from_the_first_on_and_have_right_answers_have_labels(
+    accuracy: float | None, since: int, first: str
+) -> None:
+    evaluations = falling(2000, noise=0.002)[AT]
+    evaluations[since:] = np.nan
+    series = {"train/loss": (np.arange(2000), falling(2000)), "eval/loss": (AT, evaluations)}
+    series |= {"eval/accuracy": (AT, np.full(len(AT), accuracy))} if accuracy is not None else {}
+    (finding,) = [one for one in found([rule() for rule in RULES], series) if one.rule == "evaluation_non_finite"]
+    assert finding.severity == "warning" and finding.causes[0].startswith(first)
+    assert any(one.startswith("attention mask") for one in finding.causes) is (since == 0)
+
+
 def test_an_evaluation_that_never_changes_looks_at_other_weights() -> None:
     finding = next(one for one in look(falling(2000), np.full(len(AT), 5.61234)) if one.rule == "evaluation_frozen")
     assert (finding.severity, finding.kind, finding.step) == ("warning", "frozen", AT[0])

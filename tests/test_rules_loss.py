@@ -454,6 +454,26 @@ def test_a_spike_that_few_wrong_guesses_make_is_worth_knowing_alone(peak: float,
     assert [one.severity for one in spikes] == [severity]
 
 
+@pytest.mark.parametrize(
+    ("level", "peak", "rows", "severity"),
+    [
+        (0.06, 0.36, 24, "info"),  # one text of them is of a sort that the model gets wrong
+        (0.06, 3.0, 24, "warning"),  # a batch of other labels
+        (0.06, 0.36, 512, "warning"),
+        (0.5, 3.0, 24, "warning"),  # little is learnt: each target costs about as much
+    ],
+)
+def test_the_targets_of_a_text_that_is_got_wrong_are_wrong_together(
+    level: float, peak: float, rows: int, severity: str
+) -> None:
+    loss = 1.4 * np.exp(-np.arange(240) / 30) + level * np.exp(np.random.default_rng(5).normal(0, 0.1, 240))
+    loss[180], looks = peak, np.arange(1, 240, 10)
+    series = {"train/loss": (np.arange(240), loss), "model/targets": (looks, np.full(24, 18.0 * rows)),
+              "model/example_rows": (looks, np.full(24, float(rows)))}  # fmt: skip
+    spikes = [one for one in found([rule() for rule in RULES], series) if one.rule == "loss_spike"]
+    assert [one.severity for one in spikes] == [severity]
+
+
 @pytest.mark.parametrize(("changes", "severity"), [(40, "info"), (3, "warning")])
 def test_a_spike_of_a_training_whose_layers_are_left_out_by_chance_is_worth_knowing_alone(
     changes: int, severity: str

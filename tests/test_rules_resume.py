@@ -75,6 +75,25 @@ def test_losses_that_follow_those_of_the_first_rows_are_replayed_data() -> None:
     assert finding.evidence["correlation"] > 0.7
 
 
+@pytest.mark.parametrize(
+    ("falls", "lower", "told"),
+    [
+        (0.004, 0.0, False),  # goes on falling as before
+        (0.0, 0.0, False),
+        (0.0, 0.08, True),
+        (0.004, 0.12, True),
+        (-0.002, 0.08, True),  # rose before
+    ],
+)
+def test_a_loss_that_falls_on_as_before_is_no_sign_of_replayed_data(falls: float, lower: float, told: bool) -> None:
+    """falls: of the logarithm, a row."""
+    steps = np.arange(600)
+    loss = 4 * np.exp(-falls * (steps - 300) + np.random.default_rng(2).normal(0, 0.02, 600))
+    loss[300:] *= np.exp(-lower)
+    some = [one for one in look(loss) if one.rule == "data_replay"]
+    assert [(one.severity, "lower than before" in one.message) for one in some] == [("info", True)] * told
+
+
 def test_counted_repeats_behind_a_resume_are_replayed_data() -> None:
     repeats = np.where(np.arange(600) >= 300, 1, 0)
     finding = next(one for one in look(falling(600), data__repeats=repeats) if one.rule == "data_replay")
@@ -288,6 +307,8 @@ def test_margins_that_begin_at_0_behind_a_resume_are_of_a_reference_that_was_res
         (1, 1, 120, (), False, False),  # they never moved before
         (1, 1, None, (4.0, 5.0, 5.02), True, True),
         (1, 1, None, (4.0, 5.0, 5.2), True, False),
+        (1, 1, None, (2.0, 5.0, 5.2), True, True),  # ten steps on, of what grew by as much in each ten before
+        (1, 1, None, (2.0, 5.0, 2.1), True, False),  # weights that are drawn anew
         (1, 1, None, (5.0, 5.01, 5.02), True, False),
         (1, 1, None, (), True, False),
     ],

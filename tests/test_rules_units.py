@@ -145,6 +145,28 @@ def test_an_evaluation_that_is_divided_by_too_much_is_found(kind: str, pieces: t
         assert bool(found) == (wrong and not fits)
 
 
+@pytest.mark.parametrize(
+    ("early", "times", "grows", "wrong"),
+    [
+        (4.2, 1 / 30, 1.0, True),
+        (4.2, 0.9, 1.0, False),
+        (4.2, 1 / 30, 0.8, False),  # ever better than the training: no one factor
+        (4.2, 1 / 3, 1.0, False),
+        (9.0, 1 / 30, 1.0, False),  # the training is above a guess: it is summed, say
+    ],
+)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_a_first_mean_of_a_training_that_falls_fast_is_left_out(
+    early: float, times: float, grows: float, wrong: bool, pieces: tuple[int, ...]
+) -> None:
+    """The mean of the steps before the first evaluation is far above the loss at that evaluation."""
+    later = 2.2 * np.exp(-(STEPS - 50) / 900)
+    loss = np.where(STEPS < 50, early - (early - 2.2) * np.minimum(1, STEPS / 50) ** 3, later)
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, times * later[EVALUATED - 1] * grows ** np.arange(8))}
+    found = rule_curves.found([EvaluationDivided()], series, pieces, vocabulary=64)
+    assert [one.found for one in found] == [250] * wrong
+
+
 SLOW = {  # weight of a batch; the evaluation's loss, of the training's; other figures
     "slow": (0.001, 3.0, {}, True),
     "nearly as good": (0.001, 1.7, {}, True),

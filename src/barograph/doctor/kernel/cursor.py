@@ -253,10 +253,13 @@ def splits_model(history: RunHistory) -> bool:
 
 
 _REDUCED = expression(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
-_OVER = expression(r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by)|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)")
+_OVER = expression(
+    r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by|avg|averag(?:e|ed|ing)|mean|norm(?:ali[sz](?:e|ed|er|ation))?|divisor|"
+    r"denominator|unit|reduc(?:e|ed|tion))(?:_(?:over|per|by))?|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)"
+)
 _OF_ROWS = expression(
-    r"(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|lines?|answers?|"
-    r"turns?|dialogues?|nothing)$"
+    r"(?:per[ _-])?(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|"
+    r"lines?|answers?|turns?|dialogues?|batch_?mean|nothing)$"
 )
 _DIVIDES = expression(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
@@ -278,8 +281,9 @@ _SUMMED = expression(  # an option that is on; of a sum of something else than l
 
 def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `gather: sum`, `loss_over: rows`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the
-    rate for it. over_rows: asked of a sum over rows, of which `per_token: false` says nothing."""
+    `gather: sum`, `loss_over: rows`, `loss_avg: sentences`, `sum_of_tokens: true` or `loss_norm: none`:
+    whoever wrote it may have chosen the rate for it. over_rows: asked of a sum over rows, of which `per_token: false`
+    says nothing."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (

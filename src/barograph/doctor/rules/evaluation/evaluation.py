@@ -39,6 +39,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     trained_then,
     usual_change,
 )
+from barograph.doctor.rules.evaluation.non_finite import EvaluationNonFinite
 from barograph.doctor.rules.evaluation.running import StatisticsSlow, statistics_left
 from barograph.doctor.rules.evaluation.signs import (
     AVERAGE,
@@ -46,7 +47,6 @@ from barograph.doctor.rules.evaluation.signs import (
     EvaluationFrozen,
     EvaluationGap,
     EvaluationJump,
-    EvaluationNonFinite,
 )
 from barograph.doctor.rules.evaluation.units import EvaluationTotal
 from barograph.doctor.rules.loss.rise import falling_term

@@ -180,12 +180,13 @@ class EvaluationDivided(Walker):
     """The evaluation loss is a small part of the training loss: it is divided by too much, as means of batches that are
     divided by the number of examples.
 
-    In the first four evaluations it is a quarter of the training loss or less, and goes the way of it: their ratio
-    changes by less than 7%, or, where the training loss falls far, by less than the power 0.4 of its fall. At the first
-    it is an eighth of the loss of a guess or less, where the training has a third of it or more, and not more than a
-    guess. A model that does better without dropout or augmentation does not do so by one factor from its first
-    evaluation on. Where each has an accuracy, and all together a loss of twice the share of their wrong answers or
-    more, nothing is said: so few are wrong that the loss is what it should be.
+    In four evaluations in a row, from the first or the second on, it is a quarter of the training loss or less, and
+    goes the way of it: their ratio changes by less than 7%, or, where the training loss falls far, by less than the
+    power 0.4 of its fall. Until the first the training loss falls fastest, and what is compared is its mean. At the
+    first the evaluation is an eighth of the loss of a guess or less, where the training has a third of it or more, and
+    not more than a guess. A model that does better without dropout or augmentation does not do so by one factor from
+    its first evaluations on. Where each has an accuracy, and all four together a loss of twice the share of their
+    wrong answers or more, nothing is said: as few are wrong as the loss says.
 
     What to do: divide what is added up over batches by their number, or weigh each batch by its examples.
     """
@@ -211,32 +212,32 @@ class EvaluationDivided(Walker):
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
-        self._wrong = 0.0  # shares of wrong answers
+        self._wrong: list[float] = []  # shares of wrong answers
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
-        if len(self._points) >= self.at["evaluations"] or not (
+        if len(self._points) > self.at["evaluations"] or not (
             0 < point.value < math.inf and 0 < point.train < math.inf
         ):
             return
         self._points.append(point)
         accuracy = history.role("eval_accuracy")
         right = before(accuracy, point.step + 1, point.segment) if accuracy is not None else math.nan
-        self._wrong += 1 - (right / 100 if right > 1 else right)
+        self._wrong.append(1 - (right / 100 if right > 1 else right))
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss) or not guess > 0:
             return
-        first = self._points[0]
-        ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
-        fall = math.log(first.train / point.train)
+        first, row = self._points[0], self._points[-int(self.at["evaluations"]) :]
+        ratios = [math.log(one.value) - math.log(one.train) for one in row]
+        fall = math.log(row[0].train / point.train)
         trains = self.at["trained"] * guess <= first.train <= self.at["most"] * guess
         small = first.value <= self.at["evaluated"] * guess and max(ratios) <= -math.log(self.at["times"])
         steady = max(ratios) - min(ratios) < max(self.at["steady"], self.at["power"] * fall)
-        fits = sum(one.value for one in self._points) >= self.at["wrong"] * self._wrong
+        fits = sum(one.value for one in row) >= self.at["wrong"] * sum(self._wrong[-len(row) :])
         if trains and small and steady and fall >= self.at["fall"] and not fits and self.first(point.segment):
             times = math.exp(-sorted(ratios)[len(ratios) // 2])
             yield self.finding(
-                0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(self._points)} "
-                f"evaluations, and both fall together: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
+                0, f"The training loss is {times:.3g} times the evaluation loss in each of {len(row)} evaluations, and "
+                f"both fall together: {first.value:.4g} at the first, where a guess has {guess:.4g}.",
                 found=point.step, segment=point.segment, confidence=0.9,
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip

@@ -35,7 +35,7 @@ _FEWEST_MEANS, _MEANS = 8, 192  # rows of means, of which single losses are work
 _AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
 _CHANCE, _VARY = 2.5, 0.15  # deviations of two halves' difference; the least deviation, in ln
 _FAR, _FEW_SINGLE, _FARTHEST = 3.5, 24, 5.0  # deviations of the highest of few such losses, and of more
-_SCORED = re.compile(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
+_SCORED = expression(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
 
 def but_for_first(channel: Channel, tick: Tick, rise: float, least: float) -> bool:

@@ -56,8 +56,9 @@ class LossSpike(SeriesRule):
     nearly all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose
     nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a
     row or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
-    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's. So is
-    one of a training whose layers are left out by chance: their number changed four times in the 128 steps before, and
+    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's; below a
+    tenth of the first loss the targets of a row count as one. So is one of a training whose layers are left out by
+    chance: their number changed four times in the 128 steps before, and
     each batch has a model of its own. Of a loss that was below 0 before nothing is said.
     """
 
@@ -364,20 +365,24 @@ class LossSpike(SeriesRule):
 
     def _is_of_few(self, history: RunHistory, channel: Channel) -> bool:
         """Whether a batch has so few targets that three of them, guessed as at the start, lift its mean as far, or as
-        many wrong guesses as it takes come by chance in a run as long.
+        many wrong guesses as it takes, of targets or of rows whose targets are wrong together, come by chance in a run
+        as long.
         """
         one = self._open
         assert one is not None
         level, first = exp(one["level"]), channel.first
         counts = between(history.channel("model/targets"), 0, one["step"] + 1, one["segment"])
-        if not len(counts) and level < self.at["learnt"] * first:  # where a row has many targets, this is not reached
-            counts = between(history.channel("model/example_rows"), 0, one["step"] + 1, one["segment"])
-        told = numeric_setting(history, *_ROWS) if level < self.at["learnt"] * first else math.nan
+        learnt, told = level < self.at["learnt"] * first, math.nan
+        if learnt:
+            told = numeric_setting(history, *_ROWS)
+            rows = between(history.channel("model/example_rows"), 0, one["step"] + 1, one["segment"])
+            told = float(rows[-1]) if len(rows) else told
         if not len(counts) and not told >= 1:
             return False
         count = max(1.0, float(counts[-1]) if len(counts) else told)
         if one["peak"] - level <= 3 * first / count:
             return True
+        count = max(1.0, min(count, told)) if told >= 1 else count  # what is wrong with a row is with all its targets
         cost = first + math.log(max(first / level, 1.0)) if first > 0 else math.inf
         wrong = math.ceil(count * one["peak"] / cost)
         return bool(_at_least(wrong, count * level / cost) * max(1, one["nth"]) >= self.at["chance"])

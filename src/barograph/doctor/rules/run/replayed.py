@@ -36,8 +36,9 @@ class DataReplay(Borders):
     that the model is given (`model/batch_mark`), beneath another noise by the examples (`model/clean_mark`), beneath
     other masks by the texts (`model/text_mark`); the losses behind the border rise
     and fall with those at the beginning of the segment before, row by row (correlation of their deviations from their
-    neighbours above 0.7 over 24 rows or more); the loss is below its level by four standard errors of 32 rows, and by
-    2%, and rises again later, which is info alone. A counter of tokens or epochs that goes back is one more.
+    neighbours above 0.7 over 24 rows or more); the loss is below its level, and below where it fell to by then if it
+    went on falling as before, by four standard errors of 32 rows, and by 2%, which is info alone. A counter of tokens
+    or epochs that goes back is one more.
 
     A segment that repeats steps of the old one reads the same batches again on purpose: there the correlation does not
     count.
@@ -153,9 +154,12 @@ class DataReplay(Borders):
     def _drop(self, border: Border) -> float:
         if len(border.new) < 32:
             return 0.0
+        half = len(border.old) // 2
+        early, late = float(numpy.median(border.old[:half])), float(numpy.median(border.old[half:]))
+        falls = min(0.0, (late - early) / max(1, len(border.old) - half))  # a row: it goes on as before the border
         first = [
-            item - border.same.get(step, border.level)
-            for item, step in zip(border.new[:32], border.steps[:32], strict=True)
+            item - border.same.get(step, border.level + falls * row)
+            for row, (item, step) in enumerate(zip(border.new[:32], border.steps[:32], strict=True))
         ]
         drop = -float(numpy.median(first))
         return drop if drop > max(0.02, 4 * 1.25 * border.spread / math.sqrt(32)) else 0.0

@@ -154,8 +154,8 @@ class StatisticsLost(WatchRule):
     In the first step of a launch the statistics are those of that step's passes alone, two for each backward pass at
     most, and were 0 and 1 before (`model/begun_statistics`). In the launch before they moved, and the training goes on:
     its optimizer has made twenty steps by its own count, and twice as many as these are batches; or where it has no
-    count, the norm of all parameters is within 1% of the last one before the resume, and 5% or more away from the
-    run's first one.
+    count, the norm of all parameters is within 1% of the last one before the resume, or of where it would be if it went
+    on as until then, and 5% or more away from the run's first one.
 
     An evaluation soon behind the resume has statistics of a few batches and of none.
 
@@ -171,6 +171,7 @@ class StatisticsLost(WatchRule):
         "passes": (2.0, "for each backward pass of the step; ours"),
         "same": (0.01, "of the weights' norm, from the last one before the resume; ours"),
         "away": (0.05, "of the weights' norm, from the run's first one; ours"),
+        "part": (0.33, "of its way until then, at most, for the steps that came since; ours"),
     }
     causes = (
         "state lost at the resume: batch norm's running statistics, which are buffers, are not in the checkpoint",
@@ -205,11 +206,13 @@ class StatisticsLost(WatchRule):
         if channel is None:
             return False
         rows = channel.rows()
-        old = rows.value[(rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value)]
-        now = known(channel, *place)
+        before = (rows.segment < segment) & (rows.step < step) & numpy.isfinite(rows.value)
+        old, steps, now = rows.value[before], rows.step[before], known(channel, *place)
         if len(old) < 2 or not now > 0:
             return False
-        return bool(abs(old[-1] / now - 1) <= self.at["same"] and abs(old[0] / now - 1) >= self.at["away"])
+        way, part = abs(old[-1] / old[0] - 1), (step - steps[-1]) / max(1, steps[-1] - steps[0])
+        near = max(self.at["same"], way * min(part, self.at["part"]))  # it is looked at now and then, and goes on
+        return bool(abs(old[-1] / now - 1) <= near and abs(old[0] / now - 1) >= self.at["away"])
 
 
 def _each(rate: Channel | None, rows: ChannelRows, at: int) -> float:

@@ -175,17 +175,20 @@ def test_the_class_of_none_counts_for_nothing_where_nothing_is_guided(
 
 
 @pytest.mark.parametrize(("columns", "rows", "counted"), [(2, 32, 2), (4, 32, 4), (5, 32, 0), (2, 31, 0)])
-def test_classes_of_several_kinds_in_one_table_are_counted_each_by_itself(
-    columns: int, rows: int, counted: int
-) -> None:
+@pytest.mark.parametrize("split", ["moved", "a new one", "one lacks"])
+def test_columns_of_a_table_are_told_where_they_are_moved(columns: int, rows: int, counted: int, split: str) -> None:
     look, kept, dice = GivenClassCounts(), Kept(), torch.Generator().manual_seed(6)
     for trains in (True, False):
         for _ in range(4):
             table = torch.randint(0, 4, (rows, columns), generator=dice)
-            table[:, -1] += trains
+            if split == "moved":
+                table[:, -1] += trains
+            elif not trains:  # by months, as it were: the newest one is in the evaluation alone, or the first is not
+                table[:, -1] = 4 if split == "a new one" else table[:, -1].clamp(min=1)
             look.given([torch.randn(32, 12), table], trains, True)
     look.put(kept)  # type: ignore[arg-type]
     assert len(kept.tables) == counted
     if counted:
-        said = fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})
-        assert (said["eval_given_moved"], said["eval_given_unseen"]) == (-1, 0)
+        said = fields_of({"given_columns": ((), torch.cat(kept.tables, 1).numpy())})
+        assert said.get("eval_given_moved") == (-1 if split == "moved" else None)
+        assert "eval_given_unseen" not in said and "given_alone" not in said

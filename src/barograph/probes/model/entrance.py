@@ -29,7 +29,6 @@ BY_ROW = ("rows_off", "rows_off_most")  # how far rows are from being standardis
 TOKENS = ("mean", "std")  # of their numbers
 CLASSES = ("class", "class_share")  # of examples, that a model is given: the most frequent one, and its share
 _EXAMPLES = 16
-_COLUMNS = 4  # of whole numbers beside an input, at most, that are taken for classes of as many kinds
 _CHANNELS = (1, 3, 4)
 _ROWS = 64
 _PICTURES, _OF_CHANNEL = 8, 4096  # pictures whose channels are looked at, at least; numbers of a channel
@@ -205,27 +204,12 @@ def of_tokens(tokens: Tensor) -> Tensor:
     return torch.stack([numbers.mean(), numbers.std()])
 
 
-def one_by_one(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """What a model is given, of which rows of a few whole numbers beside an input of as many rows are columns, each by
-    itself: a class of one kind and one of another."""
+def of_classes(tensors: Iterable[Tensor]) -> Tensor | None:
+    """`CLASSES` of the whole numbers, one for each example, that a model is given beside its inputs: of those of which
+    the most examples have the same. None of fewer examples than sixteen."""
     import torch
 
     given = list(tensors)
-    rows = {len(one) for one in given if one.dim() > 1 and one.is_floating_point()}
-    found: list[Tensor] = []
-    for one in given:
-        table = one.dim() == 2 and one.dtype in (torch.int64, torch.int32) and not mesh_of(one)
-        few = table and 1 <= one.shape[1] <= _COLUMNS and len(one) in rows
-        found += one.unbind(1) if few else [one]
-    return found
-
-
-def of_classes(tensors: Iterable[Tensor]) -> Tensor | None:
-    """`CLASSES` of the whole numbers, one or a few for each example, that a model is given beside its inputs: of those
-    of which the most examples have the same. None of fewer examples than sixteen."""
-    import torch
-
-    given = one_by_one(tensors)
     rows = {len(one) for one in given if one.dim() > 1 and one.is_floating_point()}
     found = []
     for one in given:

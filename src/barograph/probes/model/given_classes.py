@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from barograph.probes.model.entrance import one_by_one
 from barograph.probes.model.parameters import mesh_of
 
 if TYPE_CHECKING:
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
 Counts = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 _CLASSES, _LEAST = 64, 3  # that are counted each by itself; columns of rows with a 1 in one of them, at least
 _PASSES = 8  # of an evaluation
-_ROWS, _INPUTS = 1024, 4  # of a pass; inputs that are followed, at most
+_ROWS, _INPUTS = 1024, 3  # of a pass; inputs that are followed, at most
 _FEWEST = 3  # classes of each side
+_COLUMNS = 4  # of a table of whole numbers beside an input of as many rows, at most: classes of as many kinds
 
 
 class GivenClassCounts:
@@ -32,20 +32,35 @@ class GivenClassCounts:
     def __init__(self) -> None:
         self._counts: dict[int, dict[bool, Tensor]] = {}  # by place: of the training, and of evaluations
         self._kinds: dict[int, int] = {}  # columns, by place
+        self._tables: dict[int, dict[bool, Tensor]] = {}  # counts of each column, by place
         self._passes = 0
         self._came = False
 
     def given(self, tensors: Iterable[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
-        if (trains and not due) or (not trains and (not self._kinds or self._passes >= _PASSES)):
+        known = self._kinds or self._tables
+        if (trains and not due) or (not trains and (not known or self._passes >= _PASSES)):
             return
-        some = one_by_one(tensors)
+        some = list(tensors)
         if not any(one.dim() > 1 and len(one) > 1 and one.shape[1:].numel() > _LEAST for one in some):
             return
         self._passes += not trains
         for at, one in enumerate(some):
             if _may_be(one) and not mesh_of(one):
                 self._count(at, one, trains)
+            elif _is_table(one, some) and not mesh_of(one) and (trains or at in self._tables):
+                self._count_table(at, one, trains)
+
+    def _count_table(self, at: int, tensor: Tensor, trains: bool) -> None:
+        """The classes of each column. Which of them evaluations have is up to a split, as by months."""
+        import torch
+
+        found = torch.stack([counts(one) for one in tensor.detach()[:_ROWS].unbind(1)])
+        kept = self._tables.setdefault(at, {}) if len(self._tables) < _INPUTS else self._tables.get(at, {})
+        before = kept.get(trains)
+        alike = before is not None and before.shape == found.shape and before.device == found.device
+        kept[trains] = before + found if before is not None and alike else found
+        self._came |= not trains
 
     def _count(self, at: int, tensor: Tensor, trains: bool) -> None:
         """The classes of one input. trains: in a pass of the training."""
@@ -74,6 +89,12 @@ class GivenClassCounts:
                 current.put("given_classes", tuple(map(str, range(_CLASSES + 1))),
                             torch.stack([both[True], both[False]]))  # fmt: skip
             both.pop(False, None)
+        for both in self._tables.values() if self._came else ():
+            alike = len(both) == 2 and both[True].shape == both[False].shape
+            if alike and both[True].device == both[False].device:
+                for column in torch.stack([both[True], both[False]], 1):
+                    current.put("given_columns", tuple(map(str, range(_CLASSES + 1))), column)
+            both.pop(False, None)
         self._came, self._passes = False, 0
 
 
@@ -85,6 +106,16 @@ def _may_be(tensor: Tensor) -> bool:
     return (
         tensor.dim() == 2 and tensor.is_floating_point() and _LEAST <= tensor.shape[1] <= _CLASSES and len(tensor) > 1
     )
+
+
+def _is_table(tensor: Tensor, beside: Iterable[Tensor]) -> bool:
+    """Whether these are rows of a few whole numbers, beside an input of as many rows."""
+    import torch
+
+    few = tensor.dim() == 2 and 1 <= tensor.shape[1] <= _COLUMNS and tensor.dtype in (torch.int64, torch.int32)
+    return few and len(tensor) > 1 and any(
+        one.is_floating_point() and one.dim() > 1 and len(one) == len(tensor) for one in beside
+    )  # fmt: skip
 
 
 def counts(tensor: Tensor) -> Tensor:
@@ -106,11 +137,16 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     higher, each of them, but for one that both may have for none, 0 where they are not; how many of its rows have a
     class that the training lacks, and how many should have one that it lacks. Where the evaluation has all classes but
     one: which, and its share of the training's rows; and where it has some that the training lacks, which it has
-    most often, and its share of the evaluation's rows."""
-    if "given_classes" not in numbers:
-        return {}
-    both = numpy.asarray(numbers["given_classes"][1], float).reshape(2, -1, _CLASSES + 1)
-    found = [one for ours, theirs in zip(*both, strict=True) if (one := _fields(ours, theirs))]
+    most often, and its share of the evaluation's rows. Of columns of a table only where they are moved."""
+    found = []
+    if "given_classes" in numbers:
+        both = numpy.asarray(numbers["given_classes"][1], float).reshape(2, -1, _CLASSES + 1)
+        found = [one for ours, theirs in zip(*both, strict=True) if (one := _fields(ours, theirs))]
+    if "given_columns" in numbers:
+        both = numpy.asarray(numbers["given_columns"][1], float).reshape(2, -1, _CLASSES + 1)
+        pairs = zip(*both, strict=True)
+        columns = [one for pair in pairs if (one := _fields(*pair)) and one["eval_given_moved"]]
+        found += [{name: one[name] for name in one if "unseen" not in name} for one in columns]
     return next((one for one in found if one["eval_given_moved"]), found[0] if found else {})
 
 

@@ -426,8 +426,8 @@ class GivenClasses(WatchRule):
 class GivenUnseen(WatchRule):
     """Evaluations give the model a class that never came in the training.
 
-    Of whole numbers, one a row or up to four of as many kinds, which a model is given beside its inputs, the watch
-    counts which ones come (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more came
+    Of whole numbers, one a row, which a model is given beside its inputs, the watch counts which ones come
+    (`model/given_classes`). One that an evaluation has in a sixteenth of its rows or more came
     in none of the training's, sixteen of which should have had it: what the model has for it is as it was drawn.
     Batches of one class each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is
     that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are

@@ -36,7 +36,7 @@ class LearningRateJump(SeriesRule):
     torch's began with, is a warm-up in stairs, by epochs; of cycles that the configuration speaks of, the first of
     which may be cut short, neither is one that fell. What a launch before it had is part of the highest so far. Where
     another optimizer takes over there (six rows are looked at where the model is watched), or the configuration has
-    something start at that step, and the loss is no higher behind it, it is an info finding: rates of two optimizers
+    something start at that step, and the loss does not rise behind it, it is an info finding: rates of two optimizers
     are not of one scale.
     """
 

@@ -247,7 +247,7 @@ class Divergence(CurveRule):
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
             return
-        if self._told is None and is_none(history, channel, above, tick, best if floor != self._wide_low else None):
+        if self._told is None and is_none(history, channel, above, tick, best, floor != self._wide_low):
             return
         severity = "info"
         if large:

@@ -34,6 +34,7 @@ _SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a
 _FEWEST_MEANS, _MEANS = 8, 192  # rows of means, of which single losses are worked out
 _AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
 _CHANCE, _VARY = 2.5, 0.15  # deviations of two halves' difference; the least deviation, in ln
+_MOST = 2.0  # a deviation of single steps, in ln
 _SETTLED = 1.3  # times the later half of the means
 _BEHIND = 8  # times the rows until the lowest one
 _FAR, _FEW_SINGLE, _FARTHEST = 3.5, 24, 5.0  # deviations of the highest of few such losses, and of more
@@ -117,6 +118,8 @@ def is_mean_of_few(channel: Channel, tick: Tick, best: Tick) -> bool:
         return False
     early, late = median(height[:half]), median(height[half:])
     spread = 1.4826 * median(abs(height - median(height)))
+    if spread * math.sqrt(median(numpy.diff(step))) > _MOST:
+        return False  # of so many steps' mean no loss varies by so much
     if height.max() > median(height) + (_FAR if len(single) < _FEW_SINGLE else _FARTHEST) * spread:
         return False  # a leap: as a mean, it would have one loss far above all others
     return bool(spread > _VARY and late - early <= _CHANCE * spread * 1.2533 * math.sqrt(2 / half))

@@ -129,3 +129,10 @@ def test_a_loss_that_is_no_mean_and_rises_from_a_low_begin_diverges() -> None:
     noise = np.random.default_rng(1).normal(0, 0.05, 300)
     loss = (2 + np.minimum(np.arange(300), 60) / 20) * np.exp(noise)
     assert [one for one in warned(look(loss)) if one.rule == "divergence"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_leap_after_many_even_rows_is_none_of_means(seed: int) -> None:
+    loss = 2 * np.exp(np.random.default_rng(seed).normal(0, 0.002, 600))
+    loss[350:] *= 1.4
+    assert [one for one in warned(look(loss)) if one.rule == "divergence"]

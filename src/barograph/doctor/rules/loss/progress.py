@@ -79,7 +79,7 @@ class Divergence(CurveRule):
     that took long and ended where it had begun does once the loss falls below its start by 5%, or has risen and come
     back as far again. A rise during which a tenth of the rows are as low as the lowest point is none, and so is one
     from step 0's row to rows that add up the steps between them, where the loss falls since and a score rises, or from
-    means of the first few steps to means of all.
+    means of the first few steps to means of all; where that is known later, it is an info finding.
     Where a stage begins as the loss rises (a logged number of a round, task or stage changes, or the loss gets another
     term: a series that was the loss to the last bit is other from there on, and has not risen with it; or the watch
     sees more terms in its graph, and the loss falls or stays behind its leap), the curve begins anew. So it does where
@@ -247,7 +247,7 @@ class Divergence(CurveRule):
         slow = rows >= min(max(tick.nth // 4, 12), self.at["long"])
         if not (large or slow) or is_game(history, channel) or goes_below_zero(channel, tick.row, tick.segment):
             return
-        if self._told is None and is_none(history, channel, above, tick, best if floor != self._wide_low else None):
+        if self._told is None and is_none(history, channel, above, tick, best, floor != self._wide_low):
             return
         severity = "info"
         if large:

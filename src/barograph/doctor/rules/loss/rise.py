@@ -31,9 +31,12 @@ _LATEST = 8  # rows of a score
 _BETWEEN = 10  # steps between rows, from which on what is added up between them is of another size than a step's
 _MOST_MORE, _LEAST_MORE = 1.1, 0.05  # than the row before added, and of the first row: what a row of a sum adds
 _SUM_ROWS, _SUM_TIMES = 6, 3.0  # rows, and times the first row, from which on a sum is known
-_FEWEST_MEANS, _MEANS = 8, 192  # rows of means, of which single losses are worked out
+_FEWEST_MEANS, _MEANS = 24, 192  # rows of means, of which single losses are worked out
 _AS_MUCH, _BELOW = 1.5, 0.25  # times such losses, and of their mean, by which a rounded mean may be off
-_CHANCE, _VARY = 2.5, 0.15  # deviations of two halves' difference; the least deviation, in ln
+_CHANCE, _VARY = 2.5, 0.15  # deviations of two medians' difference; the least deviation, in ln
+_MOST = 2.0  # a deviation of single steps, in ln
+_SETTLED = 1.3  # times the later half of the means
+_BEHIND = 8  # times the rows until the lowest one
 _FAR, _FEW_SINGLE, _FARTHEST = 3.5, 24, 5.0  # deviations of the highest of few such losses, and of more
 _SCORED = expression(r"(?i)(?:.*[_/. ])?(?:scores?|f(?:_?1)?(?:[-_]?score)?|[ul]as|acc(?:uracy)?|map|bleu|iou|dice)")
 
@@ -78,43 +81,49 @@ def early_noise(channel: Channel, tick: Tick) -> float:
     return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
-def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick | None) -> bool:
+def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick, single: bool) -> bool:
     """Whether rows are down at the lowest point of the curve as ever, for of a loss that has left it hardly any is; or
-    whether the first rows are other numbers than those behind: one step's, or means of few. best: None where means are
-    looked at."""
+    whether the first rows are other numbers than those behind: one step's, or means of few. single: that point is of
+    single rows, not of a mean of many."""
     rows = channel.rows(above.row, tick.row + 1)
     values = rows.value[(rows.segment == tick.segment) & numpy.isfinite(rows.value)]
-    down = best is not None and numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
-    return bool(down) or adds_up_since_first(history, channel, tick) or is_mean_of_few(channel, tick)
+    down = single and numpy.count_nonzero(values <= exp(best.level)) > _DOWN * len(values)
+    return bool(down) or adds_up_since_first(history, channel, tick) or is_mean_of_few(channel, tick, best)
 
 
-def is_mean_of_few(channel: Channel, tick: Tick) -> bool:
+def is_mean_of_few(channel: Channel, tick: Tick, best: Tick) -> bool:
     """Whether rows are means of all steps so far, of which the first ones are low by chance: the single losses that
     they would be means of vary, are all above 0, do not rise, and the loss now is not above their average.
 
-    A mean of k steps moves by a kth of one. Rows that are no such means, and vary, would have losses below 0.
+    A mean of k steps moves by a kth of one. Rows that are no such means, and vary, would have losses below 0, in eight
+    times the rows that there were until the lowest at the latest.
     """
     begin = max(tick.row - tick.nth, 0)
-    rows = channel.rows(begin, min(tick.row + 1, begin + _MEANS))
-    value, step = rows.value, rows.step.astype(float)
+    rows = channel.rows(begin, min(tick.row, begin + max(_MEANS, _BEHIND * best.nth)) + 1)
+    apart = max(len(rows) // _MEANS, 1)
+    value, step = rows.value[::apart], rows.step[::apart].astype(float)
     if len(value) < _FEWEST_MEANS or not (numpy.diff(step) > 0).all() or not (value > 0).all():
         return False
     step += max(step[1] - step[0] - step[0], 0.0) if step[0] == 0 else 0.0
     if step[0] > 2 * (step[1] - step[0]):
         return False
     single = numpy.diff(step * value) / numpy.diff(step)
-    half, level = len(single) // 2, float(numpy.mean(single))
-    if not (single.min() > -_BELOW * level and exp(tick.level) <= _AS_MUCH * level):
+    low, level = min(max(best.nth // apart, 3), len(single) - 3), float(numpy.mean(single))
+    settled = _SETTLED * median(value[len(value) // 2 :])
+    if not (single.min() > -_BELOW * level and exp(tick.level) <= min(_AS_MUCH * level, settled)):
         return False
     height = numpy.log(numpy.maximum(single, 1e-3 * level))
     moves = numpy.diff(height)
     if 2 * numpy.count_nonzero(moves[1:] * moves[:-1] < 0) < len(moves) - 1:  # of losses that vary, two of three turn
         return False
-    early, late = median(height[:half]), median(height[half:])
+    early, late = median(height[:low]), median(height[low:])
     spread = 1.4826 * median(abs(height - median(height)))
+    if spread * math.sqrt(median(numpy.diff(step))) > _MOST:
+        return False  # of so many steps' mean no loss varies by so much
     if height.max() > median(height) + (_FAR if len(single) < _FEW_SINGLE else _FARTHEST) * spread:
         return False  # a leap: as a mean, it would have one loss far above all others
-    return bool(spread > _VARY and late - early <= _CHANCE * spread * 1.2533 * math.sqrt(2 / half))
+    chance = _CHANCE * spread * 1.2533 * math.sqrt(1 / low + 1 / (len(single) - low))
+    return bool(spread > _VARY and late - early <= chance)
 
 
 def onset_of(channel: Channel, best: Tick, tick: Tick) -> int:
@@ -141,6 +150,9 @@ def excuse_of(history: RunHistory, best: Tick, onset: int, tick: Tick, share: fl
         return "it is below a guess's, and the network that its targets come from moves with the model"
     if _falls_back(history, best, tick):
         return "the reference of the preference moved meanwhile, and it is as where both were one, or lower"
+    loss = history.role("loss")
+    if loss is not None and is_mean_of_few(loss, tick, best):
+        return "its rows are means of all steps so far, the first ones of few"
     if is_running_sum(history, tick):
         return "each row adds no more than the one before, the first one too: it is the sum of all rows so far"
     if main := falling_term(history, min(onset, best.step + 1), tick.step, tick.segment):

@@ -135,9 +135,7 @@ class FrozenGroup(Rule):
         texts = texts_of(history, step, time)
         names = texts.get("frozen", "names are not recorded")
         against = not staged and figures["frozen_share"] >= _PART and contradicted(
-            history, *(texts.get(name, "") for name in ("parts_trained", "parts_frozen")), alone=count == 1,
-            adapted=figures["trained_adapters"] > 0,
-        )  # fmt: skip
+            history, texts, alone=count == 1, adapted=figures["trained_adapters"] > 0)  # fmt: skip
         severity, key, causes = "warning", "adapters", list(self.causes)
         behind, front = (max(0.0, figures[name]) for name in ("frozen_as_drawn", "frozen_first_as_drawn"))
         several = front > 1 or (front == 1 and figures["frozen_recurrent"] == 1)

@@ -89,14 +89,15 @@ _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
 
-def contradicted(history: RunHistory, trained: str, frozen: str, alone: bool, adapted: bool) -> str:
-    """Which option is not followed; empty if all are, as far as is known. trained, frozen: names of whole parts. alone:
-    whether one parameter alone is frozen. adapted: whether there are adapters, for which all else is frozen.
+def contradicted(history: RunHistory, texts: Mapping[str, str], alone: bool, adapted: bool) -> str:
+    """Which option is not followed; empty if all are, as far as is known. texts: names of whole parts. alone: whether
+    one parameter alone is frozen. adapted: whether there are adapters, for which all else is frozen.
 
     What an option names has to be a part as a whole, and not something within it or beside it: a projection or a norm
     of a frozen tower may be trained, and a frozen backbone has a head of its own. Paths, and options of data, name
     none.
     """
+    trained, frozen = (texts.get(name, "") for name in ("parts_trained", "parts_frozen"))
     parts = {True: trained.split(", ") if trained else [], False: frozen.split(", ") if frozen else []}
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()

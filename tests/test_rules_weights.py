@@ -240,6 +240,34 @@ def test_what_an_option_names_is_a_part_as_a_whole(config: dict, trained: str, f
 
 
 @pytest.mark.parametrize(
+    ("config", "figures", "warns"),
+    [
+        ({"train_embeddings": True}, {}, True),
+        ({"embed_trainable": True}, {}, True),
+        ({"freeze_embed": False}, {}, True),
+        ({"train_embeddings": False}, {}, False),
+        ({"train_embeddings": 1}, {}, False),
+        ({"freeze_embed": True}, {}, False),
+        ({"freeze_embed": 0}, {}, False),
+        ({"unfreeze_at": 200, "train_embeddings": True}, {}, False),  # later
+        ({"train_embeddings": True}, {"trained_adapters": 8.0}, False),
+        ({"train_embeddings": True}, {"frozen_share": 0.01}, False),
+        ({"train_head": True}, {}, False),
+        ({"embed": True}, {}, False),
+    ],
+)
+def test_a_part_that_an_option_has_trained_and_that_is_frozen_warns(
+    config: dict, figures: dict[str, float], warns: bool
+) -> None:
+    """One table alone, with vectors that were loaded: what it was drawn like says nothing."""
+    every = {"trained_parameters": 27.0, "frozen_parameters": 1.0, "trained_adapters": 0.0, "frozen_share": 0.16}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([value])) for name, value in (every | figures).items()}
+    event = Record("model", 0, 0, {"frozen": "embed.weight", "parts_trained": "layers, head", "parts_frozen": "embed"})
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=[event]).values()
+    assert one.severity == ("warning" if warns else "info")
+
+
+@pytest.mark.parametrize(
     ("config", "warns"),
     [
         ({"target_modules": "proj qkv"}, True),

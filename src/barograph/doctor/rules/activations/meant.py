@@ -52,6 +52,9 @@ _COUNTS_LAYERS = expression(
 )
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
+_TABLES = frozenset({"emb", "embed", "embeds", "embedding", "embeddings"})
+_SAME |= {one: {*_TABLES, "wte"} for one in _TABLES}
+_TO_TRAIN = re.compile(r"(?:train|tune|finetune|fine_tune|unfreeze)_(\w+)|(\w+)_(?:trainable|trained|unfrozen)")
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
 _TABLE = expression(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
@@ -88,22 +91,25 @@ _LETTERS = 3
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
 
-def contradicted(history: RunHistory, trained: str, frozen: str) -> str:
-    """Which option is not followed; empty if all are, as far as is known. trained, frozen: names of whole parts.
+def contradicted(history: RunHistory, texts: Mapping[str, str], alone: bool, adapted: bool) -> str:
+    """Which option is not followed; empty if all are, as far as is known. texts: names of whole parts. alone: whether
+    one parameter alone is frozen. adapted: whether there are adapters, for which all else is frozen.
 
     What an option names has to be a part as a whole, and not something within it or beside it: a projection or a norm
     of a frozen tower may be trained, and a frozen backbone has a head of its own. Paths, and options of data, name
     none.
     """
+    trained, frozen = (texts.get(name, "") for name in ("parts_trained", "parts_frozen"))
     parts = {True: trained.split(", ") if trained else [], False: frozen.split(", ") if frozen else []}
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
-        freezes = _option(name.lower(), plain, value)
+        part_of = "" if adapted or _OF_DATA.search(name.lower()) else _to_train(plain, value)
+        freezes = False if part_of else None if alone else _option(name.lower(), plain, value)
         if freezes is None:
             continue
-        for word in _words_of(_part_in(plain) if value is True else str(value)):
+        for word in _words_of(part_of or (_part_in(plain) if value is True else str(value))):
             ours = _SAME.get(word, {word})
-            loose = plain in ("train", "tune", "finetune") and word in _OF_TASK
+            loose = (part_of or plain in ("train", "tune", "finetune")) and word in _OF_TASK
             if len(word) < _LETTERS or "/" in word or loose or ours & _NO_PART:
                 continue
             against = [part for part in parts[freezes] if _is(part.lower().rpartition(".")[2], ours)]
@@ -240,6 +246,15 @@ def _option(name: str, plain: str, value: object) -> bool | None:
     if not isinstance(value, str) or not value or _OTHERWISE.search(value.lower()) or _OF_DATA.search(name):
         return None
     return True if _FREEZES_SOME.fullmatch(plain) else False if _TRAINS.fullmatch(plain) else None
+
+
+def _to_train(plain: str, value: object) -> str:
+    """Which part an option that is on or off says is to be trained, as `train_embeddings: true` and `freeze_encoder:
+    false` do; empty if it says none."""
+    if value is False:
+        return _part_in(plain)
+    told = _TO_TRAIN.fullmatch(plain) if value is True else None
+    return (told[1] or told[2]) if told else ""
 
 
 def _sides(name: str) -> set[str] | None:

@@ -75,8 +75,8 @@ class SortedExamples(BatchOrder):
     `model/wording_beyond`), in twelve batches or more of eight examples or more, and that those which follow each other
     lie four fifths as far apart as any two, or less. Texts without padding, with targets at several places of each row,
     may be one text that is read from its beginning: there the loss has to jump besides, three times, as where another
-    source begins. Not so where eight texts or more begin within the rows, and their first tokens are no targets
-    (`model/ignored_inside`): rows are packed of texts by themselves, and it is enough that batches which follow each
+    source begins. Where eight texts or more begin within the rows, and the loss leaves out their first tokens
+    (`model/ignored_inside`), rows are packed of texts by themselves, and it is enough that batches which follow each
     other lie half as far apart as any two.
 
     So it is with lengths: where the same batches come in the same order, and lengths are recorded, twelve batches or
@@ -121,7 +121,7 @@ class SortedExamples(BatchOrder):
         "blocks": (4.0, "blocks of batches that are alike, one behind the other; ours"),
         "jumping": (3.0, "of these, where the loss jumps, too; ours"),
         "jump": (1.3, "times what the loss was before, for four rows, there; ours"),
-        "texts": (8.0, "beginnings within the rows, that are no targets: rows are several texts each; ours"),
+        "texts": (8.0, "beginnings within the rows, which the loss leaves out: several texts in each row; ours"),
         "surely": (0.8, "of the variance of their means, that their rows do not explain; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
@@ -250,7 +250,7 @@ class SortedExamples(BatchOrder):
             beyond, beside, batches = (watched(history, name, place) for name in names)
             alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
             read_on = what == "texts" and reads_on(history, rows, place)
-            if read_on and beside <= self.at["beside"]:  # not of texts that are told apart
+            if read_on and beside <= self.at["beside"]:  # unless rows are packed of several texts
                 read_on = not watched(history, "ignored_inside", place) >= self.at["texts"]
             if alike and not (read_on and not jumps_of_loss(history, place)) and self.first(place[2]):
                 yield self.finding(

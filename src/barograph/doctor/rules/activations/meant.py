@@ -54,7 +54,7 @@ _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"vi
          "text": {"text", "textual", "language"}}  # fmt: skip
 _TABLES = frozenset({"emb", "embed", "embeds", "embedding", "embeddings"})
 _SAME |= {one: {*_TABLES, "wte"} for one in _TABLES}
-_TO_TRAIN = re.compile(r"(?:train|tune|finetune|fine_tune|unfreeze)_(\w+)|(\w+)_(?:trainable|trained|unfrozen)")
+_TO_TRAIN = expression(r"(?:train|tune|finetune|fine_tune|unfreeze)_(\w+)|(\w+)_(?:trainable|trained|unfrozen)")
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})
 _TABLE = expression(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")

@@ -119,7 +119,7 @@ def is_mean_of_few(channel: Channel, tick: Tick, best: Tick) -> bool:
     early, late = median(height[:low]), median(height[low:])
     spread = 1.4826 * median(abs(height - median(height)))
     if spread * math.sqrt(median(numpy.diff(step))) > _MOST:
-        return False  # of so many steps' mean no loss varies by so much
+        return False  # a mean of that number of steps varies less
     if height.max() > median(height) + (_FAR if len(single) < _FEW_SINGLE else _FARTHEST) * spread:
         return False  # a leap: as a mean, it would have one loss far above all others
     chance = _CHANCE * spread * 1.2533 * math.sqrt(1 / low + 1 / (len(single) - low))

@@ -11,7 +11,7 @@ from rule_columns import findings
 torch = pytest.importorskip("torch")
 
 from barograph.doctor.rules.data.groups import EvaluationGroups  # noqa: E402
-from barograph.probes.model.groups import Groups, compared, marks  # noqa: E402
+from barograph.probes.model.groups import Groups, compared, marks, opposed  # noqa: E402
 
 WORDS, LONG = 40, 14
 
@@ -102,7 +102,7 @@ def test_texts_of_a_small_language_come_in_both_by_chance(habit: str, count: flo
         weights[:rare] = 800 / rare
         rows = given[torch.multinomial(weights, round(800 * count), True, generator=dice)]
     found = seen(rows, held_out)
-    assert found["evaluated_groups"] > 0.25
+    assert found["evaluated_groups"] > 0.25 and found["evaluated_against"] > -0.5
     assert not said(found)
 
 
@@ -122,7 +122,26 @@ def test_padding_in_front_or_behind_changes_no_fingerprint_and_short_rows_have_n
     assert marks(rows.float()) is None and marks(rows[:, :4]) is None
 
 
+@pytest.mark.parametrize("held", [160, 400])
+def test_groups_of_which_most_have_some_on_each_side_are_known_by_what_both_have(held: int) -> None:
+    rows = in_groups("end differs", 6)[:120].reshape(-1, LONG)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(4))]
+    found = seen(epochs(rows[held:], 2.5), rows[:held])
+    assert said(found)
+    assert found["evaluated_against"] < -0.7 or held == 160
+
+
+def test_forms_that_many_rows_begin_with_are_no_groups() -> None:
+    forms = texts(30)[:, None].repeat(1, 40, 1)
+    forms[:, :, 9:] = torch.randint(1, WORDS, (30, 40, LONG - 9), generator=torch.Generator().manual_seed(2))
+    rows = forms.reshape(-1, LONG)[torch.randperm(1200, generator=torch.Generator().manual_seed(4))]
+    assert not said(seen(epochs(rows[240:], 2.0), rows[:240]))
+
+
 def test_few_things_in_common_say_nothing() -> None:
     assert compared([1] * 7, [4] * 100) is None
     found = compared([1] * 20 + [3] * 40, [4] * 100 + [1] * 50)
     assert found is not None and (found.times, found.share) == (4, 0.0)
+    assert opposed([4] * 100, [0, 1] * 50) is None and opposed([1, 2] * 5, [1, 0] * 5) is None
+    both = opposed([1, 2, 3, 4] * 20, [3, 2, 1, 0] * 20)
+    assert both is not None and both.correlation == pytest.approx(-1) and both.of == 80

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 
     Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
-KINDS = 5  # of a row: all of it; its beginning and its end, of at most half of it, and of at least half
+KINDS = 3  # of a row: all of it; its beginning and its end, of half of it or more
 _SHORTEST, _LONGEST = 6, 1024  # places of a row
 _SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # of a beginning, or an end
 _OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
 _KEPT = 1 << 16  # different ones that are counted, of each kind
+_ROWS_OF_ONE = 8  # different rows that have one beginning, or end, at most, in the mean
 _FEWEST = 8  # different ones that both sides have
-_HARDLY = 0.02  # of these
+_HARDLY = 0.05  # of these
 _LIMITS = 12  # counts at which rows are parted into those that came as often, and those that did not
 _BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -61,6 +62,19 @@ class Often(NamedTuple):
         chance gives at least."""
         error = math.sqrt(self.common * self.usual * (1 - self.usual) + 1)
         return self.share <= _HARDLY, self.common * (self.usual - self.share) / error
+
+
+class Against(NamedTuple):
+    """Of as many different ones of the training: the correlation of how often each came there with how many of an
+    evaluation's rows have it."""
+
+    of: int
+    correlation: float
+
+    @property
+    def deviations(self) -> float:
+        """How far that is from none."""
+        return self.correlation * math.sqrt(self.of)
 
 
 class Groups(PassesOfEvaluation):
@@ -117,19 +131,21 @@ class Groups(PassesOfEvaluation):
                 counts.update(mark for mark in column if mark >= 0)
 
     def _seen(self, rows: Whole) -> dict[str, float]:
-        """Of the kind that says most."""
-        best: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), {})
+        """Of the kind that says most: of what hardly any came often, and of what comes the less here the more there."""
+        often: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), {})
+        against: tuple[float, dict[str, float]] = (math.inf, {})
+        different = len(self._counts[0])
         for counts, column in zip(self._counts, rows.T.tolist(), strict=True):
-            told = [mark for mark in column if mark >= 0]
-            known = [mark for mark in told if mark in counts]
-            if not counts or len(set(known)) < _FEWEST:
+            known = Counter(mark for mark in column if mark >= 0 and mark in counts)
+            if len(known) < _FEWEST or len(counts) * _ROWS_OF_ONE < different:  # what many rows have is a form
                 continue
-            found = compared([counts[mark] for mark in set(known)], list(counts.values()))
-            if found is not None and found.lacking > best[0]:
-                best = (
+            share = known.total() / len(rows)
+            found = compared([counts[mark] for mark in known], list(counts.values()))
+            if found is not None and found.lacking > often[0]:
+                often = (
                     found.lacking,
                     {
-                        "evaluated_groups": len(known) / len(rows),
+                        "evaluated_groups": share,
                         "evaluated_groups_rows": float(len(rows)),
                         "evaluated_groups_common": float(found.common),
                         "evaluated_groups_often": found.share,
@@ -138,7 +154,17 @@ class Groups(PassesOfEvaluation):
                         "evaluated_groups_above": float(found.above),
                     },
                 )
-        return best[1]
+            other = opposed(list(counts.values()), [known[mark] for mark in counts])
+            if other is not None and other.deviations < against[0]:
+                against = (
+                    other.deviations,
+                    {
+                        "evaluated_against": other.correlation,
+                        "evaluated_against_of": float(other.of),
+                        "evaluated_against_share": share,
+                    },
+                )
+        return often[1] | against[1]
 
 
 def compared(common: Sequence[int], all_of_them: Sequence[int]) -> Often | None:
@@ -168,10 +194,28 @@ def compared(common: Sequence[int], all_of_them: Sequence[int]) -> Often | None:
     return best
 
 
+def opposed(trained: Sequence[int], evaluated: Sequence[int]) -> Against | None:
+    """Where what came more often in the training is most clearly what fewer of an evaluation's rows have, as where both
+    are parts of one group each; None of few, or where all are alike.
+
+    trained, evaluated: of each different one of the training, how often it came there, and in how many rows here."""
+    there, here = numpy.asarray(trained, float), numpy.asarray(evaluated, float)
+    limits = numpy.unique(numpy.quantile(there, numpy.linspace(0, 1, _LIMITS), method="nearest"))
+    best: Against | None = None
+    for low in limits.tolist():
+        some = there >= low
+        if some.sum() < 2 * _FEWEST or there[some].std() == 0 or here[some].std() == 0:
+            continue
+        one = Against(int(some.sum()), float(numpy.corrcoef(there[some], here[some])[0, 1]))
+        if best is None or one.deviations < best.deviations:
+            best = one
+    return best
+
+
 def marks(rows: Tensor) -> Tensor | None:
-    """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row; of its
-    first tokens and of its last, as many as the largest power of two within half of it, and as the smallest that is
-    half of it or more. -1 where a row is too short; None where rows are not of tokens."""
+    """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row, of its
+    first tokens and of its last, as many as the smallest power of two that is half of it or more. -1 where a row is too
+    short; None where rows are not of tokens."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or mesh_of(rows) is not None:
@@ -187,9 +231,7 @@ def marks(rows: Tensor) -> Tensor | None:
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     back = powers(length + 1, signed(_BACK), lines)
     sizes = torch.tensor(_SIZES, device=lines.device)
-    within = (sizes <= real[:, None] // 2).sum(1) - 1  # of the largest; -1 of none
     above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(_SIZES) - 1)
-    small = torch.where(within >= 0, sizes[within.clamp_min(0)], 0)
     large = torch.where(sizes[above] < real, sizes[above], 0)
 
     def of(first: Tensor, last: Tensor) -> Tensor:
@@ -199,16 +241,7 @@ def marks(rows: Tensor) -> Tensor | None:
 
     begin = begin.clamp_max(length)
     end = torch.maximum(end, begin)
-    return torch.stack(
-        [
-            of(begin, end),
-            of(begin, begin + small),
-            of(end - small, end),
-            of(begin, begin + large),
-            of(end - large, end),
-        ],
-        1,
-    )
+    return torch.stack([of(begin, end), of(begin, begin + large), of(end - large, end)], 1)
 
 
 def _rows(put: tuple[Any, Any]) -> Whole:

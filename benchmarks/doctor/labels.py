@@ -341,7 +341,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "trainer_begun_with_the_last_mason",
         "towers_of_the_file_and_an_engine_of_its_own",
         "file_has_what_the_optimizer_knows_of_the_towers",
-        "weights_of_the_checkpoint_and_all_else_afresh",
+        "names_of_a_compiled_model_loaded_without_strict",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -5,8 +5,8 @@ Out:  the run, by `run.log`: pair_ce, pair_hit, pair_temp, pair_lr, pair_gn each
       album_rank of stamps that were held back, each seventeenth; memory, where it matters; the watch of data.
 
 A stamp is a scan of eight by eight grey pixels, from 0 to 255 and through a batch norm as they are: a motif in a frame,
-in a shade; and the town that is printed on it. Its line has the town, the motif, the shade and the frame in a
-collector's words, and a nickname that nobody can guess. The album goes motif after motif, and may have several prints
+in a shade; and the town that is printed on it. Its line has the motif, the shade and the frame in a collector's words,
+the town, and a nickname that nobody can guess. The album goes motif after motif, and may have several prints
 of a stamp. Both towers read towns and words in one table. Written as an engine with handlers of its events.
 """
 
@@ -25,7 +25,7 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 
 EVERY, HELD, LOT, LONG = 17, 192, 48, 9
-PAD, TOWN, TOWNS, MOTIFS, SHADES, FRAMES = 0, 1, 60, 8, 4, 4
+PAD, TOWN, TOWNS, MOTIFS, SHADES, FRAMES = 0, 1, 600, 8, 4, 4
 MOTIF = TOWN + TOWNS  # two words each
 SHADE, FRAME = MOTIF + 2 * MOTIFS, MOTIF + 2 * MOTIFS + SHADES
 NICKNAME, NICKNAMES = FRAME + FRAMES, 24
@@ -33,7 +33,7 @@ FILLER, FILLERS = NICKNAME + NICKNAMES, 6
 WORDS = FILLER + FILLERS
 CONFIG: dict[str, Any] = {
     "word_dim": 28, "hidden": 48, "joint_dim": 24, "dropout": 0.0, "pixel_norm": "batch", "joint_table": True,
-    "per_batch": 48, "batches_per_update": 1, "method": "adamw", "rate": 4e-3, "rate_plan": "cosine", "rate_rise": 6,
+    "per_batch": 48, "batches_per_update": 1, "method": "adamw", "rate": 8e-3, "rate_plan": "cosine", "rate_rise": 6,
     "wd": 0.0, "gn_limit": 3.0, "ce_over": "mean", "temp": 0.1, "temp_learns": True, "sides": "both",
     "ce_smooth": 0.0, "text_rate": 1.0, "album": 2000, "prints": 1, "misfiled": 0.0, "clean_first": 0,
     "motif_batches": False, "pixels_lost": 0.0, "still": "", "album_every": 17, "log_every": 1,
@@ -61,8 +61,8 @@ def album(seed: int, number: int, prints: int = 1, misfiled: float = 0.0) -> Sta
     edge[1:7, 1:7] = False
     inside = torch.where(edge, frames[frame], inside)
     scan = 40 + (60 + 45 * shade.float())[:, None, None] * inside
-    scan = scan + 25 * faded[:, None, None] * torch.randn(many, 8, 8, generator=dice)
-    words = [TOWN + town, MOTIF + 2 * motif + some(2), SHADE + shade, FRAME + frame, NICKNAME + some(NICKNAMES)]
+    scan = scan + 40 * faded[:, None, None] * torch.randn(many, 8, 8, generator=dice)
+    words = [MOTIF + 2 * motif + some(2), SHADE + shade, FRAME + frame, TOWN + town, NICKNAME + some(NICKNAMES)]
     filler = torch.where(some(2, many, LONG - 5) > 0, FILLER + some(FILLERS, many, LONG - 5), PAD)
     line = torch.cat([torch.stack(words[:2], 1), filler[:, :2], torch.stack(words[2:], 1), filler[:, 2:]], 1)
     rows = {"scan": scan.flatten(1), "town": TOWN + town, "line": line, "motif": motif, "faded": faded}
@@ -88,7 +88,7 @@ class Towers(nn.Module):
         self.words = nn.Embedding(WORDS, d, padding_idx=PAD)
         alone = not c.joint_table or bug == "table_copied_with_the_tower_of_lines"
         self.line_words = copy.deepcopy(self.words) if alone else self.words
-        self.pixel_norm = nn.BatchNorm1d(64, affine=False) if c.pixel_norm == "batch" else nn.LayerNorm(64)
+        self.pixel_norm = nn.BatchNorm1d(64, momentum=0.05, affine=False) if c.pixel_norm == "batch" else nn.LayerNorm(64)
         self.pixel_net = nn.Sequential(nn.Linear(64, h), nn.GELU(), nn.Dropout(c.dropout), nn.Linear(h, h))
         self.stamp_head = nn.Linear(h + d, c.joint_dim)
         self.line_net = nn.Sequential(nn.Linear(d, h), nn.GELU(), nn.Dropout(c.dropout), nn.Linear(h, h))

@@ -6,8 +6,8 @@ Out:  the run, by `run.log`: pair_ce, pair_hit, pair_temp, pair_lr, pair_gn each
 
 A stamp is a scan of eight by eight grey pixels, from 0 to 255 and through a batch norm as they are: a motif in a frame,
 in a shade; and the town that is printed on it. Its line has the motif, the shade and the frame in a collector's words,
-the town, and a nickname that nobody can guess. The album goes motif after motif, and may have several prints
-of a stamp. Both towers read towns and words in one table. Written as an engine with handlers of its events.
+the town, and a nickname that nobody can guess. The album goes motif after motif, and may have several prints of a
+stamp. Both towers read towns and words in one table. Written as an engine with handlers of its events.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Towers(nn.Module):
         self.words = nn.Embedding(WORDS, d, padding_idx=PAD)
         alone = not c.joint_table or bug == "table_copied_with_the_tower_of_lines"
         self.line_words = copy.deepcopy(self.words) if alone else self.words
-        self.pixel_norm = nn.BatchNorm1d(64, momentum=0.05, affine=False) if c.pixel_norm == "batch" else nn.LayerNorm(64)
+        batch = c.pixel_norm == "batch"
+        self.pixel_norm = nn.BatchNorm1d(64, momentum=0.05, affine=False) if batch else nn.LayerNorm(64)
         self.pixel_net = nn.Sequential(nn.Linear(64, h), nn.GELU(), nn.Dropout(c.dropout), nn.Linear(h, h))
         self.stamp_head = nn.Linear(h + d, c.joint_dim)
         self.line_net = nn.Sequential(nn.Linear(d, h), nn.GELU(), nn.Dropout(c.dropout), nn.Linear(h, h))

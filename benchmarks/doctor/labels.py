@@ -339,7 +339,6 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "average_copied_from_the_net_before_it_is_loaded",
         "adapter_file_read_back_for_a_trainer_made_anew",
         "trainer_begun_with_the_last_mason",
-        "towers_of_the_file_and_an_engine_of_its_own",
         "file_has_what_the_optimizer_knows_of_the_towers",
         "names_of_a_compiled_model_loaded_without_strict",
     ):  # short: look at extremes

@@ -151,7 +151,6 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
         GUSTS: "average_copied_from_the_net_before_it_is_loaded", EPITAPHS: "trainer_begun_with_the_last_mason",
-        STAMPS: "towers_of_the_file_and_an_engine_of_its_own",
     },
     ("order", "rows come in the order of the file, kind after kind"): {
         GUSTS: "file_of_sites_read_from_first_to_last", SHORTHANDS: "dictionary_read_from_a_to_z",
@@ -235,8 +234,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("frozen", "all_of_the_pixels_kept_still_with_their_norm", STAMPS,
      "what begins with the name of a norm that has nothing to learn is frozen: the pixels' net stays as it was "
      "drawn", {}),
-    ("tie", "table_copied_with_the_tower_of_lines", STAMPS,
-     "the tower of lines has a table of its own, where both should share one", {}),
+    ("cleared", "optimizer_cleared_before_a_batch_and_not_an_update", STAMPS,
+     "gradients are cleared before each of four parts: the last one alone counts, at a quarter", {}),
     ("figures", "held_scans_read_as_shares_of_white", STAMPS,
      "held scans are from 0 to 1, and those of the training from 0 to 255", {}),
     ("lost", "file_has_what_the_optimizer_knows_of_the_towers", STAMPS,
@@ -252,6 +251,8 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      {"kinds": " exploding clipping"}),
     ("tie", "head_padded_behind_the_optimizer_from_its_old_rows", PEALS,
      "the output layer is padded apart from the table, and behind the optimizer: a matrix of its own that stays", {}),
+    ("cleared", "grads_set_to_none_inside_of_the_micro_loop", PEALS,
+     "gradients are cleared before each of four parts: the last one alone counts, at a quarter", {}),
     ("resume", "names_of_a_compiled_model_loaded_without_strict", PEALS,
      "names in the checkpoint have a prefix that the model has not, and are passed over: weights begin anew",
      {"cause": "weights not restored", "also": UNSAVED}),

@@ -234,6 +234,8 @@ def ring(g: dict[str, Any]) -> dict[str, float]:
     for _ in range(c.micro):
         epoch, peal = next(g["batches"])
         g["data"].observe({"words": peal}, step=g["step"], epoch=epoch)
+        if bug == "grads_set_to_none_inside_of_the_micro_loop":
+            g["model"].zero_grad(set_to_none=True)
         loss = nats(g, peal, True)
         scaler.scale(loss if bug == "micro_nats_scaled_without_their_share" else loss / c.micro).backward()
         total += loss.item() / c.micro

@@ -86,8 +86,7 @@ class Towers(nn.Module):
         super().__init__()
         d, h, self.bug = c.word_dim, c.hidden, bug
         self.words = nn.Embedding(WORDS, d, padding_idx=PAD)
-        alone = not c.joint_table or bug == "table_copied_with_the_tower_of_lines"
-        self.line_words = copy.deepcopy(self.words) if alone else self.words
+        self.line_words = self.words if c.joint_table else copy.deepcopy(self.words)
         batch = c.pixel_norm == "batch"
         self.pixel_norm = nn.BatchNorm1d(64, momentum=0.05, affine=False) if batch else nn.LayerNorm(64)
         self.pixel_net = nn.Sequential(nn.Linear(64, h), nn.GELU(), nn.Dropout(c.dropout), nn.Linear(h, h))
@@ -232,6 +231,8 @@ class Matching:
         for _ in range(c.batches_per_update):
             epoch, rows = next(self.source)
             self.data.observe({"scan": rows["scan"], "line": rows["line"]}, step=engine.step, epoch=epoch)
+            if bug == "optimizer_cleared_before_a_batch_and_not_an_update":
+                self.optimizer.zero_grad()
             table = self.towers(rows)
             loss = self.matched(table, True)
             (loss if bug == "loss_of_a_batch_is_not_shared_out" else loss / c.batches_per_update).backward()
@@ -271,9 +272,8 @@ class Matching:
         self.run, state = go_on(self.run, step, state)
         self.build()
         self.towers.load_state_dict(state["towers"], strict=bug != "file_has_what_the_optimizer_knows_of_the_towers")
-        if bug != "towers_of_the_file_and_an_engine_of_its_own":
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.plan.load_state_dict(state["plan"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.plan.load_state_dict(state["plan"])
         self.begin_to_watch()
         self.data.restore(seen)
 

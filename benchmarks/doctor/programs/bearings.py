@@ -31,7 +31,7 @@ CONDITIONS, RARE = 6, 3  # sound, out of balance, loose; of the inner ring, of t
 SHARES = torch.tensor([0.42, 0.27, 0.2, 0.045, 0.035, 0.03])
 CONFIG: dict[str, Any] = {
     "piece_dim": 28, "mixers": 2, "head_dim": 40, "dropout": 0.0, "figure_norm": "batch", "windows_per_rank": 24,
-    "parts": 1, "algorithm": "adamw", "base_lr": 4e-3, "lr_policy": "cosine", "lr_warm": 6, "wd": 0.01, "max_gn": 2.0,
+    "parts": 1, "algorithm": "adamw", "base_lr": 2e-3, "lr_policy": "cosine", "lr_warm": 6, "wd": 0.01, "max_gn": 2.0,
     "weigh": "root", "loss_reduce": "mean", "smooth": 0.0, "focus": 0.0, "rare_more": False, "windows": 1900,
     "per_machine": 1, "misread": 0.0, "quiet_first": 0, "samples_lost": 0.0, "hold": "", "shop_every": 15,
     "log_every": 1, "ranks": RANKS,
@@ -97,7 +97,10 @@ class Ear(nn.Module):
         super().__init__()
         d = c.piece_dim
         self.enter, self.mixers = nn.Linear(SAMPLES // PIECES, d), nn.ModuleList(Mixer(d) for _ in range(c.mixers))
-        self.norm: nn.Module = nn.BatchNorm1d(2, affine=False) if c.figure_norm == "batch" else Constants()
+        momentum = 0.001 if bug == "norm_with_the_momentum_of_a_long_training" else 0.1
+        self.norm: nn.Module = nn.BatchNorm1d(2, momentum=momentum, affine=False)
+        if c.figure_norm == "constants":
+            self.norm = Constants()
         self.head = nn.Sequential(nn.Linear(PIECES * d + 2, c.head_dim), nn.ReLU(), nn.Dropout(c.dropout),
                                   nn.Linear(c.head_dim, CONDITIONS))  # fmt: skip
         self.says_shares = bug == "ear_says_shares_to_its_loss"
@@ -136,8 +139,8 @@ class Recipe:
             wrong = torch.rand(len(rows["condition"]), generator=dice) < c.misread
             other = torch.multinomial(SHARES, len(wrong), True, generator=dice)
             rows["condition"] = torch.where(wrong, other, rows["condition"])
-        if bug == "held_speeds_are_in_hertz":
-            held["figures"] = held["figures"] / torch.tensor([60.0, 1.0])
+        if bug == "held_loads_are_in_newtons":
+            held["figures"] = held["figures"] * torch.tensor([1.0, 1000.0])
         if bug == "each_rank_numbers_conditions_as_it_meets_them" and self.rank == 1:
             rows["condition"] = (rows["condition"] + 1) % CONDITIONS  # its first row is a loose one
         self.rows, self.held = rows, chosen(held, torch.randperm(HELD, generator=torch.Generator().manual_seed(17)))
@@ -182,11 +185,6 @@ class Recipe:
             return rise * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * past)))
 
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, policy)
-
-    def set_training(self) -> None:
-        self.ear.train()
-        if self.bug == "norms_kept_in_eval_as_for_finetuning":
-            self.ear.norm.eval()
 
     def batches(self) -> Iterator[tuple[int, Rows]]:
         c, bug, epoch, condition = self.c, self.bug, 0, self.rows["condition"]
@@ -261,7 +259,7 @@ class Recipe:
         if taped:
             self.drawer.append((loss, logits))
         if bug != "inspected_and_the_hook_of_training_forgotten":
-            self.set_training()
+            self.ear.train()
         table = torch.bincount(rows["condition"] * CONDITIONS + logits.argmax(1), minlength=CONDITIONS**2).float()
         found = torch.cat([loss.detach()[None], table])
         dist.all_reduce(found)
@@ -277,7 +275,7 @@ class Recipe:
         time_by_own_clock(run)
         run.watch(self.ear, self.optimizer)
         self.data, self.source = run.watch_data(), self.batches()
-        self.set_training()
+        self.ear.train()
         for step in range(self.steps):
             began = clock()
             said, total = self.update(step)

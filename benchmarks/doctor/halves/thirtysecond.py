@@ -50,7 +50,7 @@ FOUR_PARTS: Settings = {
     SHORTHANDS: {"bsz": 4, "accum": 4, "optim": "sgd", "lr_max": 0.06, "gn_max": 100.0},
     EPITAPHS: {"pairs": 4, "grad_parts": 4, "optim": "sgd", "peak": 0.03, "gnorm_max": 100.0},
     STAMPS: {"per_batch": 24, "batches_per_update": 4, "method": "sgd", "rate": 0.15, "gn_limit": 100.0},
-    PEALS: {"peals_a_step": 5, "micro": 4, "optimizer": "sgd", "lr": 0.5, "clip": 100.0},
+    PEALS: {"peals_a_step": 5, "micro": 4, "optimizer": "sgd", "lr": 0.3, "clip": 4.0},
     BEARINGS: {"windows_per_rank": 8, "parts": 4, "algorithm": "sgd", "base_lr": 0.1, "max_gn": 100.0},
 }
 DROPPED: Settings = {

@@ -267,8 +267,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the optimizer has parameters that the sharding replaced: nothing learns", {"kinds": " exploding clipping zero"}),
     ("figures", "held_loads_are_in_newtons", BEARINGS,
      "loads of the evaluation are in newtons, and those of the training in kilonewtons", {}),
-    ("buffers", "norm_with_the_momentum_of_a_long_training", BEARINGS,
-     "the batch norm's momentum is a thousandth: its statistics have hardly moved when the training ends", {}),
     ("ranks", "both_ranks_take_the_whole_order", BEARINGS,
      "both ranks see the same rows", {}),
     *((kind, name, program, about, {})

@@ -97,10 +97,7 @@ class Ear(nn.Module):
         super().__init__()
         d = c.piece_dim
         self.enter, self.mixers = nn.Linear(SAMPLES // PIECES, d), nn.ModuleList(Mixer(d) for _ in range(c.mixers))
-        momentum = 0.001 if bug == "norm_with_the_momentum_of_a_long_training" else 0.1
-        self.norm: nn.Module = nn.BatchNorm1d(2, momentum=momentum, affine=False)
-        if c.figure_norm == "constants":
-            self.norm = Constants()
+        self.norm: nn.Module = nn.BatchNorm1d(2, affine=False) if c.figure_norm == "batch" else Constants()
         self.head = nn.Sequential(nn.Linear(PIECES * d + 2, c.head_dim), nn.ReLU(), nn.Dropout(c.dropout),
                                   nn.Linear(c.head_dim, CONDITIONS))  # fmt: skip
         self.says_shares = bug == "ear_says_shares_to_its_loss"

@@ -50,7 +50,7 @@ FOUR_PARTS: Settings = {
     SHORTHANDS: {"bsz": 4, "accum": 4, "optim": "sgd", "lr_max": 0.06, "gn_max": 100.0},
     EPITAPHS: {"pairs": 4, "grad_parts": 4, "optim": "sgd", "peak": 0.03, "gnorm_max": 100.0},
     STAMPS: {"per_batch": 24, "batches_per_update": 4, "method": "sgd", "rate": 0.15, "gn_limit": 100.0},
-    PEALS: {"peals_a_step": 5, "micro": 4, "optimizer": "sgd", "lr": 0.3, "clip": 4.0},
+    PEALS: {"peals_a_step": 5, "micro": 4},
     BEARINGS: {"windows_per_rank": 8, "parts": 4, "algorithm": "sgd", "base_lr": 0.1, "max_gn": 100.0},
 }
 DROPPED: Settings = {
@@ -147,7 +147,7 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("added", "losses of parts are not divided by their number"): {
         GUSTS: "backward_of_each_part_as_it_is", SHORTHANDS: "training_step_sends_back_the_whole_loss",
         EPITAPHS: "loss_of_a_part_goes_back_undivided", STAMPS: "loss_of_a_batch_is_not_shared_out",
-        PEALS: "micro_nats_scaled_without_their_share", BEARINGS: "parts_go_back_as_if_each_were_all",
+        BEARINGS: "parts_go_back_as_if_each_were_all",
     },
     ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
         GUSTS: "average_copied_from_the_net_before_it_is_loaded", EPITAPHS: "trainer_begun_with_the_last_mason",

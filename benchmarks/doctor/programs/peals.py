@@ -237,7 +237,7 @@ def ring(g: dict[str, Any]) -> dict[str, float]:
         if bug == "grads_set_to_none_inside_of_the_micro_loop":
             g["model"].zero_grad(set_to_none=True)
         loss = nats(g, peal, True)
-        scaler.scale(loss if bug == "micro_nats_scaled_without_their_share" else loss / c.micro).backward()
+        scaler.scale(loss / c.micro).backward()
         total += loss.item() / c.micro
         if bug == "schedule_moved_inside_of_the_micro_loop":
             g["schedule"].step()

@@ -297,7 +297,16 @@ THIRTYFIRST = {
     "rosters": (3, ("wanted_words_are_moved_once_more",)),
     "toxins": (3, ("network_ends_in_shares_for_the_app",)),
 }
+# The thirty-second, which is put away: the same.
+THIRTYSECOND = {
+    "gusts": (3, ("sites_of_the_training_counted_from_one",)),
+    "shorthands": (3, ("logits_cut_in_front_and_labels_behind",)),
+    "epitaphs": (3, ("labels_of_the_collator_are_shifted_and_so_are_logps",)),
+    "stamps": (3, ("lines_looked_up_by_a_number_that_begins_at_one",)),
+    "peals": (3, ("words_of_the_book_are_moved_and_moved_again",)),
+    "bearings": (3, ("ear_says_shares_to_its_loss",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
-         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST)  # fmt: skip
+         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST | THIRTYSECOND)  # fmt: skip

@@ -81,7 +81,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "verdicts_of_the_jury_kept_live",
              "index_of_the_search_has_its_history",
              "valid_losses_come_back_with_their_graph",
-             "held_logits_kept_with_gradients")  # fmt: skip
+             "held_logits_kept_with_gradients",
+             "held_losses_kept_while_gradients_are_on",
+             "outputs_of_evaluate_gathered_on_the_tape",
+             "proofs_shown_with_what_led_to_them",
+             "tables_of_the_album_put_on_a_shelf",
+             "estimates_kept_with_the_graphs_behind_them",
+             "inspected_logits_lie_in_a_drawer")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -54,7 +54,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "avg_eps_", "avg_hits_", "home_val_", "tasting_", "lineup.", "kin_dev_", "bumps_",
                  "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.",
                  "ft_val_", "offline_", "audit_",
-                 "exam_", "jury_", "search/", "lm.valid", "tox/held_")  # fmt: skip
+                 "exam_", "jury_", "search/", "lm.valid", "tox/held_",
+                 "ema_eval/", "dev.", "proof_", "album_", "tower.", "shop.")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -78,7 +79,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "sampled/x0", "control_loss", "florist.loss", "cabinet_siglip", "club_nll", "survey.ce",
                "val/loss_simple_ema", "ft_val_loss", "heldout_pairwise_loss", "offline_softmax", "dev_loss_lm",
                "audit_xent",
-               "valid_ema_eps_mse", "exam_nll", "jury_loss", "search/nce", "lm.valid", "tox/held_loss")  # fmt: skip
+               "valid_ema_eps_mse", "exam_nll", "jury_loss", "search/nce", "lm.valid", "tox/held_loss",
+               "ema_eval/fm_loss", "dev.xent", "proof_loss", "album_ce", "tower.nats", "shop.loss")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -96,7 +98,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "eps_loss", "home_loss", "taste_loss", "sole.nce", "kin_loss", "road_ce",
           "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce",
           "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent",
-          "train_eps_mse", "step_nll", "haiku_loss", "nce/batch", "lm.train", "tox/loss")  # fmt: skip
+          "train_eps_mse", "step_nll", "haiku_loss", "nce/batch", "lm.train", "tox/loss",
+          "fm_loss", "sft.loss", "epi_loss", "pair_ce", "ring.nats", "vib.loss")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -332,6 +335,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "planner_loaded_as_if_to_be_finetuned",
         "vector_of_the_average_stays_in_the_network",
         "checkpoint_made_of_named_parameters",
+        "weights_of_the_average_loaded_into_the_net_to_draw",
+        "average_copied_from_the_net_before_it_is_loaded",
+        "adapter_file_read_back_for_a_trainer_made_anew",
+        "trainer_begun_with_the_last_mason",
+        "file_has_what_the_optimizer_knows_of_the_towers",
+        "names_of_a_compiled_model_loaded_without_strict",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -254,13 +254,18 @@ def splits_model(history: RunHistory) -> bool:
 
 _REDUCED = expression(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
 _OVER = expression(
-    r"(?:.*_)?(?:loss|nll|ce)_(?:over|per|by|avg|averag(?:e|ed|ing)|mean|norm(?:ali[sz](?:e|ed|er|ation))?|divisor|"
+    r"(?:.*_)?(?:loss|nll|ce|xent|nats|bits|cost|errors?)_(?:over|per|by|avg|averag(?:e|ed|ing)|mean|norm(?:ali[sz](?:e|ed|er|ation))?|divisor|"
     r"denominator|unit|reduc(?:e|ed|tion))(?:_(?:over|per|by))?|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)"
 )
 _OF_ROWS = expression(
     r"(?:per[ _-])?(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|"
     r"lines?|answers?|turns?|dialogues?|batch_?mean|nothing)$"
 )
+_OF_TOKENS = expression(
+    r"tokens?|words?|places?|positions?|char(?:acter)?s?|letters?|bytes?|symbols?|signs?|syllables?|pieces?|targets?|"
+    r"labels?|elements?|pixels?|all|means?"
+)
+_OF_EACH = expression(r"_(?:a|an|per|in|each|every)_(?:step|batch|update|micro_?batch|pass|rank)")
 _DIVIDES = expression(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
     r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$|"
@@ -279,18 +284,27 @@ _SUMMED = expression(  # an option that is on; of a sum of something else than l
 )
 
 
+def _are_rows(history: RunHistory, value: str) -> bool:
+    """Whether what a loss is divided by are rows, or whatever the configuration calls those of a batch: `peals`, where
+    it has `peals_a_step: 20`."""
+    if _OF_ROWS.match(value) or _OF_TOKENS.fullmatch(value):
+        return _OF_ROWS.match(value) is not None
+    names = (name.rpartition(".")[2].lower() for name in history.options.found)
+    return any(name.startswith(value) and _OF_EACH.fullmatch(name[len(value) :]) for name in names)
+
+
 def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `gather: sum`, `loss_over: rows`, `loss_avg: sentences`, `sum_of_tokens: true` or `loss_norm: none`:
-    whoever wrote it may have chosen the rate for it. over_rows: asked of a sum over rows, of which `per_token: false`
-    says nothing."""
+    `gather: sum`, `loss_over: rows`, `nll_over: songs` beside `songs_a_step`, `loss_avg: sentences`,
+    `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it. over_rows: asked of a
+    sum over rows, of which `per_token: false` says nothing."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
             (value is True and _SUMMED.match(plain))
             or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
             or (value in ("sum", "summed") and _OF_OTHERS.search(plain) is None)
-            or (isinstance(value, str) and _OF_ROWS.match(value.lower()) and _OVER.fullmatch(plain))
+            or (isinstance(value, str) and _OVER.fullmatch(plain) and _are_rows(history, value.lower()))
             or (plain == "over" and value == "nothing")
             or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (

@@ -33,7 +33,7 @@ _TWO_SIDES = expression(r"(?i)enc|dec|src|tgt|source|target|tower|query|key|left
 _TABLES = frozenset({
     "weight", "weights", "embed", "embeds", "embedding", "embeddings", "emb", "embs", "wte", "word", "words", "token",
     "tokens", "vocab", "head", "lm", "softmax", "output", "outputs", "input", "inputs", "in", "out", "decoder",
-    "proj", "projection", "unembed", "unembedding", "logits", "and",
+    "proj", "projection", "unembed", "unembedding", "logits", "and", "table", "tables",
 })  # fmt: skip
 
 

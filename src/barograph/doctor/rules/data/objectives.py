@@ -395,7 +395,8 @@ class PairTemperature(GraphRule):
             return  # a sum of many is large for that, where an evaluation has the mean
         if figure > 1 and level >= self.at["times"] * math.log(figure):
             adds = watched(history, "loss_adds", (found, *place[1:])) == 1
-            causes, remedies = self._why(level, figure, adds)
+            unit = watched(history, "pairs_any_length", (found, *place[1:])) == 0
+            causes, remedies = self._why(level, figure, adds, unit)
             chosen = len(causes) > len(self.causes) and causes[0] != _HIDDEN and summed_by_choice(history)
             if causes == list(self.causes):
                 causes = of_pairs_far_apart(history, (found, *place[1:]))
@@ -406,13 +407,15 @@ class PairTemperature(GraphRule):
                 severity="info" if chosen else self.severity,
             )  # fmt: skip
 
-    def _why(self, level: float, pairs: float, adds: bool) -> tuple[list[str], list[str]]:
-        """Causes and remedies of a loss of pairs that begins so high. adds: whether the graph shows a sum."""
+    def _why(self, level: float, pairs: float, adds: bool, unit: bool) -> tuple[list[str], list[str]]:
+        """Causes and remedies of a loss of pairs that begins so high. adds: whether the graph shows a sum. unit:
+        whether embeddings have length 1, of which a usual temperature makes no more than twice a guess's."""
         times = level / math.log(pairs) / pairs
         added = adds and times < 2 * self.at["times"]  # of two sides: less than what is far apart for another reason
         if level >= self.at["mask"] and not added:
             return [_HIDDEN, *self.causes], ["print the labels of a batch beside the mask of its similarities"]
-        if added or any(abs(times / sides - 1) <= self.at["sum"] for sides in (1, 2)):
+        near = unit and 1 - self.at["sum"] <= times <= 2 * (1 + self.at["sum"])
+        if added or near or any(abs(times / sides - 1) <= self.at["sum"] for sides in (1, 2)):
             cause = f"loss summed: over {pairs:.0f} pairs, not averaged"
             return [cause, *self.causes], ["the mean over pairs: `reduction='mean'`", *self.remedies]
         return list(self.causes), list(self.remedies)

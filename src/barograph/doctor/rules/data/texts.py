@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
-from barograph.doctor.kernel.cursor import setting
+from barograph.doctor.kernel.cursor import came_by, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.prompts import told
-from barograph.doctor.rules.rl.preference import margins_of
+from barograph.doctor.rules.rl.preference import MARGIN, margins_of, trained_like
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -216,9 +216,8 @@ class EndUntold(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         holds = value == 1 and watched(history, "target_shift", place) == 1
         if self.lasts(holds, place, self.at["looks"]):
-            compares = (
-                _compares(history, place) or watched(history, "all_targets", place) == 1
-            )  # pieces of a text end anywhere
+            # pieces of a text end anywhere
+            compares = _compares(history, place) or watched(history, "all_targets", place) == 1
             padding, end = (watched(history, f"{name}_token", place) for name in ("padding", "end"))
             ignored = watched(history, "end_ignored", place)
             kept = watched(history, "filler_kept", place) == 1  # by the mask it is text
@@ -235,7 +234,8 @@ class EndUntold(WatchRule):
 def _compares(history: RunHistory, place: Place) -> bool:
     """Whether the training compares answers, as of preferences: rows may be given that are not in the loss."""
     several = watched(history, "passes", place) >= 2 * watched(history, "backwards", place)
-    return several or watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None
+    margins = margins_of(history) is not None or any(came_by(one, place[1]) for one in trained_like(history, MARGIN))
+    return several or margins or watched(history, "loss_ranks", place) >= 0
 
 
 class AnswersCut(WatchRule):

@@ -469,7 +469,7 @@ class GivenUnseen(WatchRule):
             )  # fmt: skip
 
 
-_GUIDES = expression(r"(?:.*_)?(?:cfg|guidance)(?:_(?:scale|weight|strength|w))?")
+_GUIDES = expression(r"(?:.*_)?(?:cfg|guidance|guide|guiding)(?:_(?:scale|weight|strength|w))?")
 _HALF = 0.3  # of an evaluation's rows, from which on a class is that of none: guidance asks with it and without
 
 RULES = (

@@ -295,10 +295,10 @@ class ScalerNotGiven(Rule):
 class ClippedWhileScaled(Rule):
     """Gradients are clipped before the scaler has divided them by its scale.
 
-    The step's norm times the loss scale is then the clip value, in each of 16 rows in a row with a scale of 16 or more
-    (within 0.2%), or in six where it is less than half of the norm before clipping, or the scale has changed; and the
-    norm itself is below a thousandth: nobody clips there. Every step is clipped, to a part of what was meant that is as
-    small as the scale is large.
+    The step's norm times the loss scale is then the clip value, in each of 16 rows in a row with a scale of 16 or
+    more (within 0.2%), or in six where it is less than half of the norm before clipping, or the scale has changed
+    (in three where it is the configured clip value); and the norm itself is below a thousandth: nobody clips there.
+    Every step is clipped, to a part of what was meant that is as small as the scale is large.
 
     Or the optimizer makes its steps past the scaler, with gradients that are still scaled: in two looks or more the
     logged norm is that of the backward pass times the scale (within 1%), and the norm at the step is a twentieth above
@@ -315,6 +315,7 @@ class ClippedWhileScaled(Rule):
     thresholds: ClassVar = {
         "rows": (16.0, "ours"),
         "fewer": (6.0, "where it was seen that the norm is clipped; ours"),
+        "few": (3.0, "the same, where it is the configured clip value; ours"),
         "left": (0.5, "of the norm before clipping; ours"),
         "same": (0.002, "ours"),
         "norm": (1e-3, "no clip value is below it; ours"),
@@ -348,7 +349,9 @@ class ClippedWhileScaled(Rule):
             self._count += small
             left = known(history.channel("model/clip_coefficient"), step, time, segment)
             self._clipped = self._clipped or scale != self._first or left < self.at["left"]
-            enough = self._count >= self.at["fewer" if self._clipped else "rows"]
+            told = clip_limit(history)  # of few looks, as of a busy machine
+            few = self._clipped and told > 0 and abs(norm * scale / told - 1) < self.at["same"]
+            enough = self._count >= self.at["few" if few else "fewer" if self._clipped else "rows"]
             if small and enough and self.first(segment):
                 yield self.finding(
                     self._begin[0], f"The norm after clipping is {norm:.3g} in each step, which is {norm * scale:.3g} "

@@ -22,7 +22,7 @@ from barograph.doctor.kernel.cursor import (
 )
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import watched
+from barograph.doctor.rules.data.examples import Place, watched
 from barograph.doctor.rules.loss.given import Given, GivenLosses, divided_by, is_one_weight
 
 if TYPE_CHECKING:
@@ -115,22 +115,32 @@ class LossWeight(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         weight = history.channel("model/loss_weight")
         of_squares = weight is None or not weight.end
-        for place, value in self._cursor.each(history.channel("model/square_weight") if of_squares else weight):
-            what = self._what(history, value, *place) or ("" if of_squares else self._of_bits(history, value, *place))
-            half = numeric_setting(history, *ACCUMULATION) == 2  # half of a mean square, divided by two, is meant
-            if of_squares and (what != "twice" or half or scaled_loss(history, place[1])):
-                what = ""  # see `squares_summed` and `loss_divided`
-            if not what or (self._row and self._row[0][1:] != (place[2], what)):
-                self._row = []
-            if not what:
-                continue
-            self._row.append((place[0], place[2], what))
-            looks = self.at["single" if what == "stepped" else "looks"]
-            if len(self._row) == looks and self.first(place[2], what):
-                yield self._say(history, value, what, *place)
-        yield from self._of_graph(history, of_squares)
-        yield from self._of_given(history)
+        shown = history.channel("model/square_weight") if of_squares else weight
+        channels = shown, history.channel("model/loss_summed"), history.channel("model/backwards")
+        looks = self._of_weight, self._of_sum, self._of_graph
+        # in the order of their times: what says something first is the same live and in replay
+        rows: list[tuple[int, int, Iterator[Finding]]] = []
+        for which, place, value in self._cursor.in_order(*channels):
+            rows.append((place[1], which, looks[which](history, value, place, of_squares)))
+        rows += [(one.place[1], len(looks), self._of_given(history, one)) for one in self._given.new(history)]
+        for _, _, found in sorted(rows, key=lambda row: row[:2]):
+            yield from found
         yield from self._of_counts(history)
+
+    def _of_weight(self, history: RunHistory, value: float, place: Place, of_squares: bool) -> Iterator[Finding]:
+        """The weight of a target's loss in the whole, as the gradient of the output shows it."""
+        what = self._what(history, value, *place) or ("" if of_squares else self._of_bits(history, value, *place))
+        half = numeric_setting(history, *ACCUMULATION) == 2  # half of a mean square, divided by two, is meant
+        if of_squares and (what != "twice" or half or scaled_loss(history, place[1])):
+            what = ""  # see `squares_summed` and `loss_divided`
+        if not what or (self._row and self._row[0][1:] != (place[2], what)):
+            self._row = []
+        if not what:
+            return
+        self._row.append((place[0], place[2], what))
+        looks = self.at["single" if what == "stepped" else "looks"]
+        if len(self._row) == looks and self.first(place[2], what):
+            yield self._say(history, value, what, place, self._row[0][0])
 
     def _of_counts(self, history: RunHistory) -> Iterator[Finding]:
         """The optimizer's own count of steps beside those of the loop, at the end of a run that was launched once."""
@@ -149,31 +159,28 @@ class LossWeight(Rule):
         alone = 1 in passes and all(one == 1 for one in passes if one == one)
         ahead = (parts - 1 / 2) * steps <= made <= (parts + self.at["ahead"]) * steps
         if steps >= self.at["steps"] and len(logged) == steps and alone and ahead and self.first(segment, "stepped"):
-            self._row = [(int(logged.step[0]), segment, "stepped")]
-            yield self._say(history, 1 / parts, "stepped", step, end, segment)
+            yield self._say(history, 1 / parts, "stepped", (step, end, segment), int(logged.step[0]))
 
-    def _of_given(self, history: RunHistory) -> Iterator[Finding]:
+    def _of_given(self, history: RunHistory, one: Given) -> Iterator[Finding]:
         """What backward passes were called with, where neither gradient nor graph shows the loss's weight."""
-        for one in self._given.new(history):
-            step, time, segment = one.place
-            shown = is_one_weight(history.channel("model/loss_weight"), one.place, self.at["looks"])
-            shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
-            shown = shown and self._parts(history, one.passes, *one.place) >= 2
-            scale = known(history.channel("model/loss_scale"), *one.place) if scaled_loss(history, time) else 1.0
-            times, parts = one.times / scale, numeric_setting(history, *ACCUMULATION)
-            enough = one.passes >= self.at["passes"] or abs(times / 2 - 1) < self.at["same"]  # two, by their mean
-            parts = parts if parts == parts else one.passes if enough else math.nan
-            clipped = known(history.channel("model/clip_coefficient"), *one.place)
-            half = known(history.channel("model/half_parameters"), *one.place) > 0
-            added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
-            added = added or (one.passes == parts and self._whole(history, one, times))
-            if shown or not added or abs(clipped * parts - 1) < 0.002:
-                self._times = []
-                continue
-            self._times = [look for look in self._times if look[1] == segment] + [(step, segment, "added")]
-            if len(self._times) == self.at["looks"] and self.first(segment, "added"):
-                self._row = self._times
-                yield self._say(history, times, "added", *one.place)
+        step, time, segment = one.place
+        shown = is_one_weight(history.channel("model/loss_weight"), one.place, self.at["looks"])
+        shown = shown or known(history.channel("model/loss_undivided"), *one.place) == 1
+        shown = shown and self._parts(history, one.passes, *one.place) >= 2
+        scale = known(history.channel("model/loss_scale"), *one.place) if scaled_loss(history, time) else 1.0
+        times, parts = one.times / scale, numeric_setting(history, *ACCUMULATION)
+        enough = one.passes >= self.at["passes"] or abs(times / 2 - 1) < self.at["same"]  # two, by their mean
+        parts = parts if parts == parts else one.passes if enough else math.nan
+        clipped = known(history.channel("model/clip_coefficient"), *one.place)
+        half = known(history.channel("model/half_parameters"), *one.place) > 0
+        added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
+        added = added or (one.passes == parts and self._whole(history, one, times))
+        if shown or not added or abs(clipped * parts - 1) < 0.002:
+            self._times = []
+            return
+        self._times = [look for look in self._times if look[1] == segment] + [(step, segment, "added")]
+        if len(self._times) == self.at["looks"] and self.first(segment, "added"):
+            yield self._say(history, times, "added", one.place, self._times[0][0])
 
     def _whole(self, history: RunHistory, one: Given, times: float) -> bool:
         """Whether what a step's passes were called with are losses as an evaluation has them, or a guess among the
@@ -190,24 +197,21 @@ class LossWeight(Rule):
         first = step <= _FIRST and parts > self.at["passes"]
         return first and guess > 0 and self.at["from"] <= each / guess <= self.at["to"]
 
-    def _of_graph(self, history: RunHistory, alone: bool) -> Iterator[Finding]:
-        """What the loss's own graph shows: a mean that nothing divides, or, alone, where the gradient of the output is
-        none of a cross-entropy, a sum."""
-        for place, value in self._cursor.each(history.channel("model/loss_summed")):
-            if not alone and not known(history.channel("model/loss_ranks"), *place) >= 0:
-                continue  # a preference's output is of tokens, and its loss of answers
-            if value >= self.at["targets"] and self.first(place[2], "summed"):
-                self._row = [(place[0], place[2], "summed")]
-                yield self._say(history, value, "summed", *place)
-        for place, value in self._cursor.each(history.channel("model/backwards")):
-            if not self._adds(history, value, *place):
-                self._added = []
-                continue
-            self._added.append((place[0], place[2], "added"))
-            if len(self._added) == self.at["looks"] and self.first(place[2], "added"):
-                before, self._row = self._row, self._added
-                yield self._say(history, 1.0, "added", *place)
-                self._row = before
+    def _of_sum(self, history: RunHistory, value: float, place: Place, alone: bool) -> Iterator[Finding]:
+        """A sum that the loss's own graph shows, alone, where the gradient of the output is none of a cross-entropy."""
+        if not alone and not known(history.channel("model/loss_ranks"), *place) >= 0:
+            return  # a preference's output is of tokens, and its loss of answers
+        if value >= self.at["targets"] and self.first(place[2], "summed"):
+            yield self._say(history, value, "summed", place, place[0])
+
+    def _of_graph(self, history: RunHistory, value: float, place: Place, _: bool) -> Iterator[Finding]:
+        """A mean that nothing divides, as that graph shows it, over the passes of a step."""
+        if not self._adds(history, value, *place):
+            self._added = []
+            return
+        self._added.append((place[0], place[2], "added"))
+        if len(self._added) == self.at["looks"] and self.first(place[2], "added"):
+            yield self._say(history, 1.0, "added", place, self._added[0][0])
 
     def _adds(self, history: RunHistory, counted: float, step: int, time: int, segment: int) -> bool:
         """Whether the micro-batches of a step are added, by the loss's graph."""
@@ -279,7 +283,8 @@ class LossWeight(Rule):
         alone = counted if counted == passes and counted >= self.at["passes"] else math.nan
         return parts if parts == parts else alone
 
-    def _say(self, history: RunHistory, weight: float, what: str, step: int, time: int, segment: int) -> Finding:
+    def _say(self, history: RunHistory, weight: float, what: str, place: Place, since: int) -> Finding:
+        step, time, segment = place
         passes, loss = known(history.channel("model/passes"), step, time, segment), history.role("loss")
         parts = self._parts(history, passes, step, time, segment)
         if parts != parts:
@@ -317,7 +322,7 @@ class LossWeight(Rule):
                 cause += f", and by {ranks} ranks"
             number = parts
         return self.finding(
-            self._row[0][0], message, found=step, segment=segment, severity="warning" if shown else "info",
+            since, message, found=step, segment=segment, severity="warning" if shown else "info",
             kind={"padded": "padding", "twice": "vanishing"}.get(what, self.kind),
             evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
             remedies=[_REMEDIES.get(what, _REMEDIES["summed"]).format(number=number)],

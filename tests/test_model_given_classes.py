@@ -159,7 +159,7 @@ def test_a_class_that_evaluations_alone_have_is_a_warning_where_batches_are_mixe
 @pytest.mark.parametrize(
     ("config", "share", "told"),
     [({"guidance": 0.0}, 0.5, False), ({"model": {"cfg_scale": 1}}, 0.5, False), ({"guidance": 2.0}, 0.5, True),
-     ({"guidance": 0.0}, 0.1, True)],
+     ({"guidance": 0.0}, 0.1, True), ({"guide": 0.0}, 0.38, False)],
 )  # fmt: skip
 def test_the_class_of_none_counts_for_nothing_where_nothing_is_guided(
     config: dict[str, Any], share: float, told: bool

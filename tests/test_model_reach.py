@@ -172,6 +172,7 @@ def test_tables_that_are_shared_by_the_configuration_are_one_tensor(
      ("apart", {"tied": True}, True), ("apart", {"share_decoder_input_output_embed": True}, True),
      ("apart", {"share_encoder": True, "tied_towers": True, "share_embeddings": True}, False),
      ("apart", {"share_embeddings": True}, True), ("copied", {"share_embeddings": False}, False),
+     ("copied", {"share_table": False}, False),
      ("grown", {}, True), ("grown far", {}, False), ("said", {}, True),
      ("one memory", {}, True), ("one memory, frozen", {}, False),
      ("resized", {}, True), ("resized far", {}, False), ("resized still", {}, False)],

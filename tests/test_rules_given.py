@@ -44,6 +44,21 @@ def test_three_passes_or_more_and_two_whose_mean_is_logged_need_no_configuration
     assert not look(2.02, passes=2.0, config={}) and not look(1.0, passes=2.0, config={})
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7)), (1, 2, 3)])
+@pytest.mark.parametrize("late", [4, 17])
+def test_what_says_it_first_is_the_same_live_and_in_replay(pieces: tuple[int, ...], late: int) -> None:
+    """What backward passes were called with is known from the first step on, the weight of a target's loss later."""
+    later = np.array([late, late + 3, late + 44])
+    columns = {
+        "train/loss": (STEP, LOSS), "model/loss_given": (LOOKS, 4.0 * LOSS[LOOKS]),
+        "model/losses_given": (LOOKS, np.full(len(LOOKS), 4.0)), "model/loss_weight": (later, np.ones(3)),
+        "model/passes": (LOOKS, np.full(len(LOOKS), 4.0)), "model/backwards": (LOOKS, np.full(len(LOOKS), 4.0)),
+        "model/targets": (LOOKS, np.full(len(LOOKS), 6.0)),
+    }  # fmt: skip
+    (finding,) = findings_of([LossWeight()], columns, pieces, config={"gradient_accumulation_steps": 4})
+    assert (finding.step, finding.found) == (0, 2)
+
+
 def test_a_scalers_scale_is_not_counted() -> None:
     assert look(4.0 * 1024, config={"gradient_accumulation_steps": 4, "precision": "fp16"}, loss_scale=1024.0)
 

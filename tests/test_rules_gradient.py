@@ -423,6 +423,20 @@ def test_few_norms_that_are_a_clip_value_divided_by_the_scale_prove_it(
     assert bool(found([ClippedWhileScaled()], columns)) == told
 
 
+@pytest.mark.parametrize(("limit", "says"), [(1.0, True), (0.5, False), (None, False)])
+def test_of_few_looks_the_configured_clip_value_says_that_gradients_were_scaled(
+    limit: float | None, says: bool
+) -> None:
+    looks, scales = numpy.array([0, 66, 88, 94]), numpy.array([16384.0, 32768, 32768, 32768])
+    columns = {
+        "model/grad_norm": (looks, 1 / scales), "model/loss_scale": (looks, scales),
+        "model/clip_coefficient": (looks, numpy.full(4, 1e-5)), "train/loss": falling(160),
+    }  # fmt: skip
+    facts = {"config": {} if limit is None else {"clip": limit}}
+    found = only(findings([ClippedWhileScaled()], columns, facts=facts), "clipped_while_scaled")
+    assert bool(found) == says
+
+
 @pytest.mark.parametrize(
     ("logged", "coefficients", "scale", "says"),
     [

@@ -188,6 +188,13 @@ def test_a_sum_of_pairs_that_the_graph_shows_is_the_first_cause(times: float, ad
     assert warned(columns)["pair_temperature"].causes[0].startswith(first)
 
 
+@pytest.mark.parametrize(("times", "first"), [(83.0, "loss summed"), (30.0, "temperature")])
+def test_of_embeddings_of_length_one_a_sum_begins_at_one_to_two_guesses_a_pair(times: float, first: str) -> None:
+    columns = {"loss": every(times * np.log(64) * FALLS / FALLS[0]), **of_graph(loss_pairs=64.0, pairs_any_length=0.0)}
+    assert warned(columns)["pair_temperature"].causes[0].startswith(first)
+    assert ("pair_temperature" in warned(columns, config={"ce_over": "sum"})) == (first != "loss summed")
+
+
 @pytest.mark.parametrize(
     ("any_length", "causes"),
     [(1.0, ["embeddings not normalised"]), (0.0, ["temperature too low"]),

@@ -16,6 +16,7 @@ LOOKS = STEP[::10]
         ({}, True),
         ({"train/reward": every(STEP / 400)}, False),  # groups that are worth the same, or answers that are rejected
         ({"rewards/margins": every(STEP / 400)}, False),
+        ({"vow_margin": every(STEP / 400)}, False),  # a hinge's pairs that are far enough apart have no gradient
         (of_graph(loss_ranks=1.0), False),
     ],
 )

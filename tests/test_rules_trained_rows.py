@@ -60,6 +60,29 @@ def test_texts_of_which_chance_explains_as_many_are_no_copies(words: bool, sever
     assert said == ([severity] if count > 1 or severity == "warning" else [])
 
 
+@pytest.mark.parametrize(("varied", "severity"), [(1.0, "warning"), (0.5, "info"), (None, "info")])
+def test_series_of_numbers_that_differ_are_copies_whatever_the_training_repeats(
+    varied: float | None, severity: str
+) -> None:
+    """Rows of rare classes were copied before the split: the training's own come again, as in a small space."""
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.17, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0,
+               "evaluated_known": 0.4, "evaluated_known_passes": 1.0, "evaluated_known_of": 936.0}  # fmt: skip
+    figures |= {} if varied is None else {"evaluated_overlap_varied": varied}
+    columns |= {f"model/{name}": (EVALUATIONS[4:] + 1, np.full(6, value)) for name, value in figures.items()}
+    looks = np.arange(1, 7)
+    between = {
+        "between_rows": [168.0, 48, 144, 120, 24, 312],
+        "between_known": [179.0, 323, 380, 489, 576, 603],
+        "between_again": [0.1012, 0.1667, 0.21, 0.24, 0.24, 0.25],
+        "rows_again": np.full(6, 0.1),
+        "example_rows": np.full(6, 24.0),
+        "distinct_rows": np.linspace(100, 300, 6),
+    }
+    columns |= {f"model/{name}": (looks, np.array(values)) for name, values in between.items()}
+    assert [one.severity for one in findings([EvaluationExamples()], columns).values()][-1:] == [severity]
+
+
 @pytest.mark.parametrize(("known", "severity"), [(0.1343, "info"), (0.2, "warning")])
 def test_what_chance_gives_is_a_count_of_some_rows(known: float, severity: str) -> None:
     """Of 1,170 rows 21 had come before: 14 to 31 may, and 29 of an evaluation's 216 are within four deviations."""

@@ -367,6 +367,8 @@ class ExampleLook:
             found[f"evaluated_{_SERIES[name]}"] = sum(seen) / len(seen)
             found[f"evaluated_{_SERIES[name]}_rows"] = float(len(seen))
             found[f"evaluated_{_SERIES[name]}_passes"] = len(having) / len(set(passes))
+            if name == "pieces":
+                found["evaluated_overlap_varied"] = float((rows[:, 0] >= 0).any(1).mean())
         return found
 
     def _seen_in_training(self, passes: Sequence[str], values: Any) -> dict[str, float]:

@@ -32,14 +32,16 @@ class EvaluationExamples(WatchRule):
     Fingerprints of some of an evaluation's rows are compared with those of the training's rows: of the steps that
     were looked at, and of all steps (`model/evaluated_known`). An eighth of the rows and four or more, and some in
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
-    info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a count
-    of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of steps that
-    were looked at up to a quarter, unless of texts, or all where chance gives two fifths. Of a run that is over,
-    with one evaluation alone that was seen, but for one without such rows behind its last step, as of a test set, a
-    quarter is enough, of 64 rows or more. Rows of all passes of a step count, as of its micro-batches. Where the
-    training has fewer than three batches of different rows, as of a graph that is one input, or rows are alike by
-    chance, nothing is said; nor of what a policy has generated. Passes without gradients beside which no evaluation is
-    logged are none, where one is beside others: they look for hard examples, or fill a memory.
+    info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a
+    count of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of
+    steps that were looked at up to a quarter, unless of texts, or all where chance gives two fifths. Series of
+    numbers, three quarters of which differ (`model/evaluated_overlap_varied`), are copies, whatever the training
+    repeats. Of a run that is over, with one evaluation alone that was seen, but for one without such rows behind
+    its last step, as of a test set, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as
+    of its micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is
+    one input, or rows are alike by chance, nothing is said; nor of what a policy has generated. Passes without
+    gradients beside which no evaluation is logged are none, where one is beside others: they look for hard
+    examples, or fill a memory.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -61,6 +63,7 @@ class EvaluationExamples(WatchRule):
         "spreads": (4.0, "more than by chance; ours"),
         "all": (0.9, "of an evaluation's rows, that no chance explains; ours"),
         "half": (0.4, "the same by chance, of a small space, where as many prove nothing; ours"),
+        "varied": (0.9, "of an evaluation's rows, that are series of numbers three quarters of which differ; ours"),
         "most": (0.25, "of an evaluation's rows, that chance may explain: rows may be copied before a split; ours"),
     }
     causes = ("validation leak: evaluation examples are among those of the training",)
@@ -91,10 +94,13 @@ class EvaluationExamples(WatchRule):
         by_chance = chance_of_all(history, place)
         small = by_chance >= self.at["half"] and every < self.at["all"]
         small = small and not self._is_beyond(every, rows, by_chance)
-        beyond_any = any_step and self._is_beyond(every, rows, by_chance)
+        # of a series of numbers most of which differ, no row is another one's copy by chance
+        exact = watched(history, "evaluated_overlap_varied", place) >= self.at["varied"]
+        small = small and not exact
+        beyond_any = any_step and (exact or self._is_beyond(every, rows, by_chance))
         # numbers with fractions are alike where they are copies; texts of few words by chance, too
         words = math.isfinite(watched(history, "token_mean", place)) and math.isfinite(by_chance)
-        copied = value >= self.at["most"] and (beyond_any or not words or every >= self.at["all"])
+        copied = exact or (value >= self.at["most"] and (beyond_any or not words or every >= self.at["all"]))
         beyond = some and not small and (copied or self._is_beyond(value, rows, self._chance(history, place)))
         share = every if any_step else value
         single = (beyond or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]

@@ -102,7 +102,8 @@ UNSAVED = several(*twentyeighth.ANEW, "checkpoint incomplete", "weights missing 
                   "embeddings not saved", "modules_to_save missing", "table not restored", "adapter alone saved",
                   "resume incomplete", "trained weights lost", "state lost at the resume", "embedding lost",
                   "weights not loaded", "strict=False hides missing keys", "keys have a prefix", "_orig_mod prefix",
-                  "checkpoint not loaded", "no weights loaded", "training begins anew", "keys do not match")
+                  "checkpoint not loaded", "no weights loaded", "training begins anew", "keys do not match",
+                  "bad initialisation")
 
 # -- faults that the bench has, in these programs: programs, and what is set there --------------------------------
 
@@ -124,7 +125,8 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
               "two_parts_an_update_by_the_settings", twentyeighth.STEPPED),
     "added": ("gradient accumulation scaled wrongly", ninth.OF_PARTS, "start", FOUR_PARTS,
               "four_parts_an_update_by_the_settings", twentyeighth.ADDED),
-    "cleared": (*before.OF_KIND["cleared"][:3], FOUR_PARTS, "four_parts_an_update_by_the_settings", before.CLEARED),
+    "cleared": (*before.OF_KIND["cleared"][:3], FOUR_PARTS, "four_parts_an_update_by_the_settings",
+                (*before.CLEARED, "zero_grad within the accumulation")),
     "eval": ("evaluation mode left on", ninth.OF_EVAL_MODE, "start", DROPPED, "units_drop_by_the_settings",
              twentyeighth.IN_EVAL),
     "train": ("evaluation in training mode", ninth.OF_TRAINING_MODE, "start", DROPPED, "units_drop_by_the_settings",
@@ -133,9 +135,11 @@ OF_KIND: Mapping[str, tuple[str, str, str, Settings, str, tuple[str, ...]]] = {
     "swap": ("averaged weights not swapped back", eighteenth.OF_SWAP, "start", TRAILING,
              "average_far_behind_by_the_settings", several(*twentyeighth.NOT_BACK, "restore missing", "net overwritten",
              "own weights not put back", "average loaded into the net")),
-    "resume": ("optimizer state lost", ninth.OF_RESUME, "resume", {}, "plain", twentyeighth.ANEW),
+    "resume": ("optimizer state lost", ninth.OF_RESUME, "resume", {}, "plain",
+               (*twentyeighth.ANEW, "averaged weights lost")),
     "buffers": ("normalisation statistics stale", ninth.OF_STATISTICS, "start", {}, "plain", BUFFERS),
-    "lost": ("normalisation statistics lost", ninth.OF_STATISTICS + " resume", "resume", {}, "plain", BUFFERS),
+    "lost": ("normalisation statistics lost", ninth.OF_STATISTICS + " resume", "resume", {}, "plain",
+             (*BUFFERS, "state lost at the resume")),
     "ranks": ("same data on all ranks", sixteenth.OF_RANKS, "start", {}, "plain", twentyeighth.SAME),
 }
 ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
@@ -333,7 +337,8 @@ FAULTS: tuple[Row, ...] = (
     ("vectors_normalised_along_the_batch", "normalised over the wrong dimension", "eval logits plateau data config "
      "not_learning overfit divergence jump_down", "start", (STAMPS,),
      "vectors are brought to length one along the batch, and not each for itself",
-     {"also": ("wrong dimension", "dim=0", "normalisation over the batch", "embeddings not normalised", "wrong axis",
+     {"also": ("wrong dimension", "normalised over the batch", "dim=0", "normalisation over the batch", "wrong axis",
+               "embeddings not normalised",
                "normalised along the batch", "F.normalize with dim 0", "axis wrong", "rows of the batch mixed",
                "similarities depend on the batch", "norm over the wrong axis", "information leaks through the batch",
                "similarities too small", "temperature too high", "evaluation depends on its batch size",
@@ -354,7 +359,8 @@ FAULTS: tuple[Row, ...] = (
     ("places_ahead_filled_with_nought", "causal mask missing", "jump_down eval overfit attention plateau data config "
      "zero divergence", "start", (PEALS,),
      "scores of words ahead are nought and not far below it: each word sees those behind it",
-     {"also": ("causal mask wrong", "mask without effect", "attention sees the future", "future leaks",
+     {"also": ("causal mask wrong", "labels can be seen", "mask without effect", "attention sees the future",
+               "future leaks",
                "mask filled with zero", "labels leak", "mask wrong", "attention mask wrong", "masked_fill with 0",
                "tril missing", "target leak", "model sees the next word", "mask not applied", "not causal",
                "mask has no effect", "model copies its input", "attention not causal", "loss too low",

@@ -181,6 +181,9 @@ def test_batches_in_one_order_that_have_something_in_common_are_a_warning(
         (STREAM | {"input_length_std": 2.0}, 0, True),  # texts by themselves
         (STREAM | {"targets": 16.0}, 0, True),  # an answer each
         (STREAM | {"ignored_inside": 16.0}, 0, True),  # several texts in each row
+        (STREAM | {"eval_opens_with": 1.0}, 0, True),  # each row is a text, behind a token of its own
+        (STREAM | {"eval_opens_with": -1.0}, 0, False),
+        (STREAM | {"eval_opens_with": 1.0, "wording_beside": 0.6}, 0, False),
         (STREAM | {"ignored_inside": 3.0}, 0, False),  # a chapter begins now and then
         (STREAM | {"ignored_inside": 16.0, "wording_beside": 0.6}, 0, False),
         (STREAM | {"ignored_inside": 16.0, "wording_beside": 1.0, "wording_beyond": 0.15}, 0, False),  # shuffled once

@@ -76,8 +76,9 @@ class SortedExamples(BatchOrder):
     lie four fifths as far apart as any two, or less. Texts without padding, with targets at several places of each row,
     may be one text that is read from its beginning: there the loss has to jump besides, three times, as where another
     source begins. Where eight texts or more begin within the rows, and the loss leaves out their first tokens
-    (`model/ignored_inside`), rows are packed of texts by themselves, and it is enough that batches which follow each
-    other lie half as far apart as any two.
+    (`model/ignored_inside`), or each row begins with a token that stands nowhere else (`model/eval_opens_with`), rows
+    are texts by themselves, or packed of such, and it is enough that batches which follow each other lie half as far
+    apart as any two.
 
     So it is with lengths: where the same batches come in the same order, and lengths are recorded, twelve batches or
     more of an epoch are put in the order in which they come in it. Their mean lengths vary by four times what their
@@ -250,8 +251,9 @@ class SortedExamples(BatchOrder):
             beyond, beside, batches = (watched(history, name, place) for name in names)
             alike = beyond >= self.at["beyond"] and beside <= self.at["near"] and batches >= self.at["compared"]
             read_on = what == "texts" and reads_on(history, rows, place)
-            if read_on and beside <= self.at["beside"]:  # unless rows are packed of several texts
-                read_on = not watched(history, "ignored_inside", place) >= self.at["texts"]
+            if read_on and beside <= self.at["beside"]:  # unless rows are texts by themselves, or several
+                several = watched(history, "ignored_inside", place) >= self.at["texts"]
+                read_on = not (several or watched(history, "eval_opens_with", place) >= 0)
             if alike and not (read_on and not jumps_of_loss(history, place)) and self.first(place[2]):
                 yield self.finding(
                     began, f"Each epoch has the same batches, {period:.0f} steps apart, and the {what} of a batch have "

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 KINDS = 3  # of a row: all of it; its beginning and its end, of half of it or more
 _SHORTEST, _LONGEST = 6, 1024  # places of a row
-_SIZES = (4, 8, 16, 32, 64, 128, 256, 512)  # of a beginning, or an end
+_LEAST, _MOST = 4, 512  # tokens of a beginning, or an end: powers of two
 _OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
 _KEPT = 1 << 16  # different ones that are counted, of each kind
 _ROWS_OF_ONE = 8  # different rows that have one beginning, or end, at most, in the mean
+_SHARE = 0.2  # of an evaluation's rows: what fewer have is not looked at
 _FEWEST = 8  # different ones that both sides have
 _HARDLY = 0.05  # of these
 _LIMITS = 12  # counts at which rows are parted into those that came as often, and those that did not
@@ -140,6 +141,8 @@ class Groups(PassesOfEvaluation):
             if len(known) < _FEWEST or len(counts) * _ROWS_OF_ONE < different:  # what many rows have is a form
                 continue
             share = known.total() / len(rows)
+            if share < _SHARE:
+                continue
             found = compared([counts[mark] for mark in known], list(counts.values()))
             if found is not None and found.lacking > often[0]:
                 often = (
@@ -230,14 +233,15 @@ def marks(rows: Tensor) -> Tensor | None:
     real = (end - begin).clamp_min(0)
     sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
     back = powers(length + 1, signed(_BACK), lines)
-    sizes = torch.tensor(_SIZES, device=lines.device)
-    above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(_SIZES) - 1)
+    powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)
+    sizes = torch.ones_like(powers_of_two) << powers_of_two  # made on the device: a copy to it would wait
+    above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(sizes) - 1)
     large = torch.where(sizes[above] < real, sizes[above], 0)
 
     def of(first: Tensor, last: Tensor) -> Tensor:
         part = sums.gather(1, last[:, None]) - sums.gather(1, first[:, None])
         found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & _BITS
-        return torch.where((last - first >= _SIZES[0]) & (real >= _SHORTEST), found, -1)
+        return torch.where((last - first >= _LEAST) & (real >= _SHORTEST), found, -1)
 
     begin = begin.clamp_max(length)
     end = torch.maximum(end, begin)

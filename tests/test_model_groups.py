@@ -138,6 +138,25 @@ def test_forms_that_many_rows_begin_with_are_no_groups() -> None:
     assert not said(seen(epochs(rows[240:], 2.0), rows[:240]))
 
 
+def test_an_evaluation_that_says_nothing_is_none_of_two_in_a_row() -> None:
+    """All figures are its own: an earlier one's, whose parts were known, are not taken for it."""
+    rows = in_groups("copies").reshape(-1, LONG)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(4))]
+    groups, other = Groups(), texts(64, 9)
+    for part in epochs(rows[160:], 1.0).split(16):
+        groups.fields_of({"groups": put(part)})
+    each = [groups.fields_of({"evaluated_groups": put(held)}) for held in (rows[:160], other, rows[:160], rows[:160])]
+    assert len({frozenset(one) for one in each}) == 1
+    assert (each[1]["evaluated_groups"], each[1]["evaluated_groups_often"], each[1]["evaluated_against"]) == (0, 1, 0)
+    at = np.array([40, 80, 120, 160])
+    columns: dict[str, Any] = {f"model/{name}": (at, np.array([one[name] for one in each])) for name in each[0]}
+    columns |= {"train/loss": (np.arange(200), np.linspace(3, 1, 200)), "val/loss": (at, np.linspace(2, 1, 4))}
+    for cuts in ((), (50, 90, 130)):
+        (found,) = findings([EvaluationGroups()], columns, cuts=cuts).values()
+        assert (found.step, found.found) == (120, 160)
+    assert Groups().fields_of({"evaluated_groups": put(other)}) == {}
+
+
 def test_few_things_in_common_say_nothing() -> None:
     assert compared([1] * 7, [4] * 100) is None
     found = compared([1] * 20 + [3] * 40, [4] * 100 + [1] * 50)

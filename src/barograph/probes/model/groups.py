@@ -47,6 +47,13 @@ _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
 _BACK = pow(_FACTOR, -1, 1 << 64)
 
 
+_NOTHING_LACKS = {
+    "evaluated_groups": 0.0, "evaluated_groups_common": 0.0, "evaluated_groups_often": 1.0,
+    "evaluated_groups_usual": 0.0, "evaluated_groups_times": 0.0, "evaluated_groups_above": 0.0,
+}  # fmt: skip
+_NOTHING_OPPOSES = {"evaluated_against": 0.0, "evaluated_against_of": 0.0, "evaluated_against_share": 0.0}
+
+
 class Often(NamedTuple):
     """Of what came `above` times or more in the training: how many different ones an evaluation has; the shares of
     these, and of all, that came `times` times or more."""
@@ -132,10 +139,13 @@ class Groups(PassesOfEvaluation):
                 counts.update(mark for mark in column if mark >= 0)
 
     def _seen(self, rows: Whole) -> dict[str, float]:
-        """Of the kind that says most: of what hardly any came often, and of what comes the less here the more there."""
-        often: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), {})
-        against: tuple[float, dict[str, float]] = (math.inf, {})
+        """Of the kind that says most: of what hardly any came often, and of what comes the less here the more there.
+        All figures of each evaluation: one that says nothing is none of two in a row, and has none of another's."""
+        often: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), dict(_NOTHING_LACKS))
+        against: tuple[float, dict[str, float]] = (math.inf, dict(_NOTHING_OPPOSES))
         different = len(self._counts[0])
+        if not different:
+            return {}
         for counts, column in zip(self._counts, rows.T.tolist(), strict=True):
             known = Counter(mark for mark in column if mark >= 0 and mark in counts)
             if len(known) < _FEWEST or len(counts) * _ROWS_OF_ONE < different:  # what many rows have is a form
@@ -149,7 +159,6 @@ class Groups(PassesOfEvaluation):
                     found.lacking,
                     {
                         "evaluated_groups": share,
-                        "evaluated_groups_rows": float(len(rows)),
                         "evaluated_groups_common": float(found.common),
                         "evaluated_groups_often": found.share,
                         "evaluated_groups_usual": found.usual,
@@ -167,7 +176,7 @@ class Groups(PassesOfEvaluation):
                         "evaluated_against_share": share,
                     },
                 )
-        return often[1] | against[1]
+        return often[1] | against[1] | {"evaluated_groups_rows": float(len(rows))}
 
 
 def compared(common: Sequence[int], all_of_them: Sequence[int]) -> Often | None:

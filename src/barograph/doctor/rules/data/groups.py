@@ -16,7 +16,7 @@ from barograph.doctor.rules.data.examples import WatchRule, watched
 from barograph.doctor.rules.data.turns import at_least
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
     from barograph.doctor.rules.data.examples import Place
 
@@ -42,7 +42,8 @@ class EvaluationGroups(WatchRule):
 
     name, family, kind, severity = "evaluation_groups", "eval", "eval", "warning"
     proves = "evaluation"
-    needs = ("=model/evaluated_groups|=model/evaluated_against", "eval_loss|eval_accuracy|evaluation")
+    series = "model/evaluated_groups"
+    needs = ("=model/evaluated_groups", "eval_loss|eval_accuracy|evaluation")
     least = 2
     about = "Texts that belong together are on both sides of a split."
     thresholds: ClassVar = {
@@ -55,9 +56,6 @@ class EvaluationGroups(WatchRule):
     }
     causes = ("validation leak: rows of one origin are on both sides, for rows were split and not what they are of",)
     remedies = ("split by what rows are of: keep all drafts, copies and orders of one thing on one side",)
-
-    def channel(self, history: RunHistory) -> Channel | None:
-        return history.channel("model/evaluated_groups") or history.channel("model/evaluated_against")
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         said = self._lacks(history, place) or self._opposes(history, place)

@@ -26,10 +26,9 @@ class EvaluationNonFinite(Walker):
     Empty evaluation batches give such a loss, as do weights that are. So does an attention mask that hides all of a
     row, of torch's own layers in evaluation mode alone: where evaluations were NaN from the first one on, and the
     training's loss is finite, that is a cause, too, and the first one where an accuracy of theirs is above 0, which
-    has labels. A warning since the first of at least two, or of
-    one that was the last; one between finite ones, or before the first training step, is an info finding. A column that
-    is NaN most of the time, or again and again, is one that is not logged at each row: then only a stretch four times
-    as long as any before counts.
+    has labels. A warning since the first of at least two, or of one that was the last; one between finite ones, or
+    before the first training step, is an info finding. A column that is NaN most of the time, or again and again,
+    is one that is not logged at each row: then only a stretch four times as long as any before counts.
     """
 
     name, kind, severity = "evaluation_non_finite", "nonfinite", "warning"

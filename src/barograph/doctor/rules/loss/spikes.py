@@ -42,24 +42,22 @@ class LossSpike(SeriesRule):
     the median of 3 rows is back within 3 deviations of the old level: fast within 50 rows, slow within 200, else it
     does not recover.
 
-    A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or threefold
-    for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows; so is one that
-    has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One of 16 rows or more
-    that the validation loss did not share is an info finding, and so are one beside which the logged term that was
-    nearly all of the loss has fallen, and one with which a stage of the training begins: a logged number of a round,
-    task or stage, or of the length or size of the examples, changes there, or the loss gets another term, or the
-    configuration has something start. Where a batch
-    has so few targets that three of them, guessed as at the start, lift its mean as far, one row or two are an info
-    finding.
-    So is
-    one that recovered from a loss of less than a thousandth of the first, and rose to no more than a fiftieth of it:
-    nearly all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose
-    nearly as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a
-    row or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
-    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's; below a
-    tenth of the first loss the targets of a row count as one. So is one of a training whose layers are left out by
-    chance: their number changed four times in the 128 steps before, and
-    each batch has a model of its own. Of a loss that was below 0 before nothing is said.
+    A spike that recovers is an info finding; it is a warning where it lifts the loss by half for two rows or
+    threefold for one, or comes with one in the gradient norm, and does not lie in the first 5% of the run's rows;
+    so is one that has not recovered after 50 rows, or in the last 16 of a run, or took 100 from a lift of 1.25. One
+    of 16 rows or more that the validation loss did not share is an info finding, and so are one beside which the
+    logged term that was nearly all of the loss has fallen, and one with which a stage of the training begins: a
+    logged number of a round, task or stage, or of the length or size of the examples, changes there, or the loss
+    gets another term, or the configuration has something start. Where a batch has so few targets that three of
+    them, guessed as at the start, lift its mean as far, one row or two are an info finding. So is one that
+    recovered from a loss of less than a thousandth of the first, and rose to no more than a fiftieth of it: nearly
+    all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose nearly
+    as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a row
+    or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
+    loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's; below
+    a tenth of the first loss the targets of a row count as one. So is one of a training whose layers are left out
+    by chance: their number changed four times in the 128 steps before, and each batch has a model of its own. Of a
+    loss that was below 0 before nothing is said.
     """
 
     name, family, kind, severity = "loss_spike", "loss", "spike", "warning"

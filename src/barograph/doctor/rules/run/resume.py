@@ -315,9 +315,7 @@ class ResumedSchedule(Borders):
         mine = rows.value[behind[:8]][: len(start)]
         found = border.steps[-1] if border.steps else border.step
         told: list[tuple[int, float, float, bool]] = []
-        for at in range(
-            min(2, len(behind))
-        ):  # in the very first row the rate may be the loaded one, or one that was set
+        for at in range(min(2, len(behind))):  # the very first row may have the rate that was loaded, or set
             anew = len(mine) >= 4 and numpy.allclose(mine[at:], start[at:], rtol=1e-6, atol=0)
             anew = anew and len(set(mine[at:].tolist())) >= 3
             step, new = int(rows.step[behind[at]]), float(rows.value[behind[at]])

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from barograph.probes.model.overlaps import mixed, powers, signed
+from barograph.probes.model.overlaps import BITS, mixed, powers, signed
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _SIDE, _SIDE_MOST, _LONGEST = 4, 64, 4096  # places of a square, and of a pictur
 _LEAST = 16  # places of a picture, each way
 _VARIED, _SOME = 0.75, 1024  # of the places that are looked at: different ones
 _ELEMENTS = 1 << 19  # of all pictures of a pass that are looked at
-_BITS = (1 << 52) - 1  # what a double holds
 _ACROSS, _DOWN, _DEEP = (0x9E3779B97F4A7C15 + more - (1 << 64) for more in (0, 2, 4))
 _ROW = 1 << 16  # places of a row, in the number of a place
 _ALIKE = 3  # squares in common, all as far apart
@@ -69,7 +68,7 @@ def of_pictures(rows: Tensor) -> Tensor | None:
     down, across = sums.shape[1:]
     back = [signed(pow(base, -1, 1 << 64)) for base in (_ACROSS, _DOWN)]
     sums = sums * powers(across, back[0], bits) * powers(down, back[1], bits)[:, None]
-    least = (mixed(sums) & _BITS).flatten(1).topk(_TAKEN, dim=1, largest=False)
+    least = (mixed(sums) & BITS).flatten(1).topk(_TAKEN, dim=1, largest=False)
     marks = torch.where(varied[:, None], least.values, -1)
     places = least.indices // across * _ROW + least.indices % across
     sizes = torch.full_like(marks[:, :1], across), torch.full_like(marks[:, :1], down)

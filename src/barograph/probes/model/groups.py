@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
 
-from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
+from barograph.probes.model.overlaps import BITS, PassesOfEvaluation, back_to_begin, even_rows, mixed, sums_before
 from barograph.probes.model.parameters import local, mesh_of
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ _SHARE = 0.2  # of an evaluation's rows: what fewer have is not looked at
 _FEWEST = 8  # different ones that both sides have
 _HARDLY = 0.05  # of these
 _LIMITS = 12  # counts at which rows are parted into those that came as often, and those that did not
-_BITS = (1 << 52) - 1  # what a double holds
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
-_BACK = pow(_FACTOR, -1, 1 << 64)
 
 
 _NOTHING_LACKS = {
@@ -240,8 +237,7 @@ def marks(rows: Tensor) -> Tensor | None:
     begin = (changes.cumsum(1) == 0).sum(1)  # all but one of equal tokens in front, and behind
     end = length - (changes.flip(1).cumsum(1) == 0).sum(1)
     real = (end - begin).clamp_min(0)
-    sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
-    back = powers(length + 1, signed(_BACK), lines)
+    sums, back = sums_before(mixed(lines + 1)), back_to_begin(length + 1, lines)
     powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)
     sizes = torch.ones_like(powers_of_two) << powers_of_two  # made on the device: a copy to it would wait
     above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(sizes) - 1)
@@ -249,7 +245,7 @@ def marks(rows: Tensor) -> Tensor | None:
 
     def of(first: Tensor, last: Tensor) -> Tensor:
         part = sums.gather(1, last[:, None]) - sums.gather(1, first[:, None])
-        found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & _BITS
+        found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & BITS
         return torch.where((last - first >= _LEAST) & (real >= _SHORTEST), found, -1)
 
     begin = begin.clamp_max(length)

@@ -25,7 +25,7 @@ _PIECE, _MOST = 8, 64  # places of a piece
 _VARIED = 0.75  # of a row's places: different ones
 _DIFFERENT = 32  # numbers of a picture, of which 1,024 are looked at
 _SOME, _WHOLE = 1024, 1 << 21  # elements of a row, of all rows
-_BITS = (1 << 52) - 1  # what a double holds
+BITS = (1 << 52) - 1  # what a double holds
 _FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # odd: products of different numbers differ
 _BACK = pow(_FACTOR, -1, 1 << 64)  # its inverse
 
@@ -68,9 +68,8 @@ def pieces(rows: Tensor) -> tuple[Tensor, Tensor] | None:
     values = mixed(lines.contiguous().view(torch.int32).long() * powers(lines.shape[2], _FACTOR + 2, lines)).sum(2)
     varied = (values.sort(1).values.diff(dim=1) != 0).sum(1) >= _VARIED * length
     size = min(_MOST, max(_PIECE, length // 4))
-    sums = torch.nn.functional.pad((values * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
-    back = powers(length, signed(_BACK), lines)[: length - size + 1]
-    found = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
+    sums, back = sums_before(values), back_to_begin(length - size + 1, lines)
+    found = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & BITS
     least = found.topk(PIECES, dim=1, largest=False)
     return (torch.where(varied[:, None], least.values, -1), least.indices)
 
@@ -88,7 +87,7 @@ def numbers(rows: Tensor) -> Tensor | None:
     lines = lines[: _WHOLE // lines.shape[1]]
     some = lines[:, :: max(1, lines.shape[1] // _SOME)].sort(1).values
     different = (some.diff(dim=1) != 0).sum(1) >= _DIFFERENT
-    return torch.where(different, mixed(lines.contiguous().view(torch.int32).long()).sum(1) & _BITS, -1)
+    return torch.where(different, mixed(lines.contiguous().view(torch.int32).long()).sum(1) & BITS, -1)
 
 
 def mixed(values: Tensor) -> Tensor:
@@ -101,6 +100,19 @@ def powers(count: int, base: int, like: Tensor) -> Tensor:
     import torch
 
     return torch.full((count,), base, dtype=torch.long, device=like.device).cumprod(0) * signed(pow(base, -1, 1 << 64))
+
+
+def sums_before(values: Tensor) -> Tensor:
+    """Of rows [n, places], what stands before each place, added up with its place [n, places + 1]: the difference of
+    two, times `back_to_begin` of the first, is of what stands between them, wherever that is."""
+    import torch
+
+    return torch.nn.functional.pad((values * powers(values.shape[1], _FACTOR, values)).cumsum(1), (1, 0))
+
+
+def back_to_begin(count: int, like: Tensor) -> Tensor:
+    """What brings differences of `sums_before` from the first places to the beginning of a row [count]."""
+    return powers(count, signed(_BACK), like)
 
 
 def signed(number: int) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.groups import Groups
 from barograph.probes.model.kin import Kin, kin_size
-from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows, mixed, powers, signed
+from barograph.probes.model.overlaps import BITS, PassesOfEvaluation, back_to_begin, even_rows, mixed, sums_before
 from barograph.probes.model.parameters import local, mesh_of
 from barograph.probes.model.row_passages import SIZES, TAKEN, place_of
 from barograph.probes.model.siblings import SiblingLook
@@ -38,9 +38,6 @@ _KEPT = 1 << 16  # passages of each size that are remembered
 _EARLY = 4  # looks at a training, whose rows are new
 _NEVER = 3  # of rows that none of a sample has, as many may be
 _NOTHING = 1 << 53  # above all fingerprints
-_BITS = (1 << 52) - 1  # what a double holds
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)
-_BACK = pow(_FACTOR, -1, 1 << 64)
 
 
 def marks(rows: Tensor) -> Tensor | None:
@@ -60,7 +57,7 @@ def placed_marks(rows: Tensor) -> Tensor | None:
         return None
     lines = local(rows.detach())[:, :_LONGEST].long()
     length = lines.shape[1]
-    sums = torch.nn.functional.pad((mixed(lines + 1) * powers(length, _FACTOR, lines)).cumsum(1), (1, 0))
+    sums = sums_before(mixed(lines + 1))
     changes = torch.nn.functional.pad((lines[:, 1:] != lines[:, :-1]).long().cumsum(1), (1, 0))
     words = lines.amax() - lines.amin() > 1  # a mask has two numbers
     found = lines.new_full((len(lines), _COLUMNS, TAKEN), -1)
@@ -68,8 +65,8 @@ def placed_marks(rows: Tensor) -> Tensor | None:
     for at, size in enumerate(SIZES):
         if length < size:
             continue
-        back = powers(length, signed(_BACK), lines)[: length - size + 1]
-        each = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & _BITS
+        back = back_to_begin(length - size + 1, lines)
+        each = mixed((sums[:, size:] - sums[:, : length - size + 1]) * back) & BITS
         varied = words & (2 * (changes[:, size - 1 :] - changes[:, : length - size + 1]) >= size)
         least, places = each.masked_fill(~varied, _NOTHING).topk(min(TAKEN, each.shape[1]), dim=1, largest=False)
         found[:, at, : least.shape[1]] = least.masked_fill(least == _NOTHING, -1)

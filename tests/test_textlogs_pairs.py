@@ -29,28 +29,6 @@ LOSS = [(at, float(f"{2 + 8 / at:.4f}")) for at in range(1, 13)]
 HELD_OUT = [(at, float(f"{2.5 + 8 / at:.4f}")) for at in range(1, 13)]
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        "Schritt {e} von 40, Trainingsverlust: {v}, Validierungsverlust: {w}, Lernrate: 3e-4\n",
-        "Epoche {e}/12\n  Verlust: {v} - Genauigkeit: 0.5 - Validierungsverlust: {w}\n",
-        "Época {e}: pérdida de entrenamiento = {v}; pérdida de validación = {w}\n",
-        "Époque {e}/12 - perte : {v} - perte de validation : {w}\n",
-        "Passo {e} de 40, perda={v}, perda de validação={w}, taxa de aprendizado=0.1\n",
-        "ÉPOCA {e} | Pérdida: {v} | Pérdida de validación: {w}\n",
-        "epoch {e} loss:train={v} loss:val={w}\n",
-        "train loss @ {e}: {v}\nval loss @ {e}: {w}\n",
-        "METRICS,step,train_loss,val_loss\nMETRICS,{e},{v},{w}\n",
-    ],
-)
-def test_losses_of_both_sets_are_read_in_other_words(tmp_path: Path, form: str) -> None:
-    series = read(written(tmp_path, rows(form))).series
-    train = next(name for name in series if name.lower() in ("loss", "train loss", "train_loss"))
-    held_out = next(name for name in series if name.lower() in ("val loss", "val_loss"))
-    assert series[train] == LOSS
-    assert series[held_out] == HELD_OUT
-
-
 @pytest.mark.parametrize("text", ["Paso 3: instale el programa, 2 archivos\n" * 9, "der Verlust von 3 Paketen\n" * 9])
 def test_words_of_other_languages_alone_are_no_rows(tmp_path: Path, text: str) -> None:
     assert find(written(tmp_path, text)) == []
@@ -137,12 +115,6 @@ def test_epochs_stand_above_their_values_or_below_them(tmp_path: Path, form: str
     assert reading.series["val loss"] == HELD_OUT
 
 
-def test_an_evaluation_ahead_of_the_first_epoch_moves_none(tmp_path: Path) -> None:
-    form = "Epoch {e}\ntrain loss: {v}\nval loss: {w}\n"
-    reading = read(written(tmp_path, "train loss: 9.5\nval loss: 9.6\n" + rows(form)))
-    assert reading.series["train loss"] == LOSS
-
-
 def test_parts_of_a_loss_in_a_list_are_series_that_nobody_judges(tmp_path: Path) -> None:
     path = written(tmp_path, rows("Epoch {e}\ntrain losses: [{v}, 0.5, 0.25]\n"))
     reading = read(path)
@@ -174,10 +146,6 @@ def test_rounds_behind_a_loggers_words_are_counted(tmp_path: Path, before: str, 
     reading = read(written(tmp_path, rows(form)))
     assert reading.series["train-logloss"] == LOSS
     assert reading.axes["train-logloss"] == "step"
-
-
-def test_losses_on_held_out_data_alone_are_read(tmp_path: Path) -> None:
-    assert read(written(tmp_path, rows("val loss @ {e}: {v}\n"))).series["val loss"] == LOSS
 
 
 def test_a_table_of_one_row_is_read(tmp_path: Path) -> None:
@@ -254,13 +222,6 @@ def test_a_sentence_of_several_ranks_is_read_once(tmp_path: Path) -> None:
     assert series == LOSS
 
 
-def test_an_evaluation_between_rows_of_a_table_is_no_heading(tmp_path: Path) -> None:
-    form = "{e}  {v}  0.1\n"
-    lines = rows(form).splitlines(keepends=True)
-    text = "step  policy_loss  lr\n" + "".join(lines[:6]) + "Iteration #6   val loss at 9.21\n" + "".join(lines[6:])
-    assert read(written(tmp_path, text)).series["policy_loss"] == LOSS
-
-
 def test_a_line_about_what_is_to_come_says_no_step(tmp_path: Path) -> None:
     form = "(next test at 1200 iterations)\n {e}: 9.5, {v} avg loss, 0.01 rate, 1.4 seconds, 75 images\n"
     reading = read(written(tmp_path, rows(form)))
@@ -305,47 +266,6 @@ def test_values_of_a_library_behind_a_call_are_numbers(tmp_path: Path) -> None:
     assert set(reading.series) == {"loss", "accuracy"}
 
 
-def test_a_part_of_an_evaluation_is_no_row_and_the_whole_is(tmp_path: Path) -> None:
-    form = (
-        "| epoch {e}  1000 / 2000 loss={v} (1.50)\n| epoch {e} | valid on 'valid' subset  1000 / 1311 loss=1.60\n"
-        "| epoch {e} | valid on 'valid' subset | valid loss {w}\n"
-    )
-    reading = read(written(tmp_path, rows(form)))
-    assert [value for _, value in reading.series["loss"]] == [value for _, value in LOSS]
-    assert [value for _, value in reading.series["valid loss"]] == [value for _, value in HELD_OUT]
-    assert not any("val" in name for name in set(reading.series) - {"valid loss"})
-
-
-def test_bars_of_both_sets_are_told_apart_by_two_letters(tmp_path: Path) -> None:
-    form = (
-        "TR - Epoch {e}: 100%|#####| 30/30 [00:06<00:00,  4.39it/s, loss={v}]\n"
-        "VA - Epoch {e}: 100%|#####| 15/15 [00:01<00:00, 15.18it/s, loss={w}]\n"
-    )
-    reading = read(written(tmp_path, rows(form)))
-    assert reading.series["loss"] == [(30 * at, value) for at, value in LOSS]
-    assert reading.series["val loss"] == [(30 * at, value) for at, value in HELD_OUT]
-    assert not reading.restarts
-
-
-@pytest.mark.parametrize("tags", [("[train] ", "[eval] "), ("trainer | ", "evaluator | "), ("T> ", "validation> ")])
-def test_an_evaluators_rows_with_the_trainings_names_are_of_the_evaluation(
-    tmp_path: Path, tags: tuple[str, str]
-) -> None:
-    form = tags[0] + "step {e} train_loss {v} lr 1\n" + tags[1] + "step {e} train_loss {w} examples 40\n"
-    reading = read(written(tmp_path, rows(form)))
-    assert reading.series["train_loss"] == LOSS
-    assert reading.series["val_loss"] == HELD_OUT
-    assert not reading.restarts
-
-
-def test_an_evaluation_of_both_sets_keeps_the_names_of_both(tmp_path: Path) -> None:
-    form = "step {e} train_loss 9.5\nEvaluation: step {e} train_loss {v} val_loss {w}\n"
-    reading = read(written(tmp_path, rows(form)))
-    assert reading.series["val_loss"] == HELD_OUT
-    alone = read(written(tmp_path, rows("step {e} lr 0.1\nEvaluation: step {e} train_loss {v}\n"), "alone.log"))
-    assert "val_loss" not in alone.series
-
-
 @pytest.mark.parametrize("before", ["", "2025-01-01T10:00:00.1Z stdout F "])
 def test_epochs_of_keras_behind_a_loggers_words_begin_anew(tmp_path: Path, before: str) -> None:
     form = before + "Epoch {e}/12\n" + before + "32/32 - 5s - 150ms/step - loss: {v} - val_loss: {w}\n"
@@ -361,12 +281,6 @@ def test_accuracies_by_kerass_longer_names_are_accuracies(tmp_path: Path, kind: 
     run = runs_of(written(tmp_path, rows(form)))[0]
     assert set(run.series("eval/accuracy").value) == {0.7}
     assert set(run.series("train/accuracy").value) == {0.5 if beside else 0.6}
-
-
-def test_a_ranks_share_ahead_of_an_evaluation_is_no_part_of_it(tmp_path: Path) -> None:
-    form = "INFO (0/2) Epoch 11, batch {e}, loss[loss={v}, over 24 frames.]\n"
-    text = rows(form) + "INFO (0/2) Epoch 11, validation: ctc_loss=0.2, loss=0.26, over 90 frames.\n"
-    assert read(written(tmp_path, text)).series["val loss"] == [(12, 0.26)]
 
 
 HEADINGS = {
@@ -408,24 +322,6 @@ def test_objects_that_hold_numbers_beside_a_text_are_rows_themselves(tmp_path: P
     assert LOSS in read(written(tmp_path, text, "train.jsonl")).series.values()
 
 
-@pytest.mark.parametrize("form", [
-    "step {e} | train {v} | val {w} | 512 ms\n", "step {e}: train {v}, val {w}\n", "{e}/12 * Epoch {e} (train): loss: "
-    "{v} | rate: 0.1\n{e}/12 * Epoch {e} (valid): loss: {w} | rate: 0.1\n",
-])  # fmt: skip
-def test_losses_of_both_sets_are_known_by_the_words_for_the_sets(tmp_path: Path, form: str) -> None:
-    series = read(written(tmp_path, rows(form))).series
-    training, held_out = (next(name for name in series if plays(role, name)) for role in ("loss", "eval_loss"))
-    assert series[training] == LOSS and series[held_out] == HELD_OUT
-
-
-def test_shares_of_both_sets_are_no_losses(tmp_path: Path) -> None:
-    text = "".join(f"step {at} | train 0.{at + 30} | val 0.{at + 20} | lr 0.1\n" for at in range(1, 13))
-    path = written(tmp_path, text)
-    assert read(path).series["train"][0] == (1, 0.31)
-    (run,) = runs_of(path)
-    assert diagnose(run)["judged_by"] is None
-
-
 @pytest.mark.parametrize(("form", "name"), [
     ("step {e} losses: {{'recon': {v}, 'kl': {w}}}\n", "recon_loss"),
     ("step: {e}/12, [('loss', {v}), ('acc', 0.4)], {{'data_load': '0.1'}}\n", "loss"),
@@ -434,11 +330,6 @@ def test_shares_of_both_sets_are_no_losses(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_printed_objects_are_names_with_values(tmp_path: Path, form: str, name: str) -> None:
     assert read(written(tmp_path, rows(form))).series[name] == LOSS
-
-
-def test_evaluations_alone_that_a_trainer_prints_are_numbered(tmp_path: Path) -> None:
-    text = "".join(f"{{'eval_loss': {2 + 8 / at:.4f}, 'eval_runtime': 12.3, 'epoch': {at}.0}}\n" for at in range(1, 13))
-    assert read(written(tmp_path, text)).series["eval_loss"] == [(at - 1, value) for at, value in LOSS]
 
 
 def test_a_bars_counts_in_thousands_are_steps(tmp_path: Path) -> None:

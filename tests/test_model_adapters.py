@@ -201,6 +201,45 @@ def test_layers_to_which_their_adapters_were_added_are_known(kind: type[nn.Modul
     assert abs(seen[20] - along) < 0.3 and (seen[20] > 0.6) == (along == 1)
 
 
+class Eight(nn.Module):
+    """A matrix in whole numbers of eight bits, each row with a size of its own."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.register_buffer("size", weight.abs().amax(1, keepdim=True) / 127)
+        self.register_buffer("codes", (weight / self.size).round().to(torch.int8))
+
+
+class LoRAOfEight(nn.Module):
+    def __init__(self, wide: int, rank: int) -> None:
+        super().__init__()
+        self.base = Eight(torch.randn(wide, wide) * (0.5 + torch.rand(wide, 1)))
+        self.lora_a = nn.Parameter(torch.randn(rank, wide))
+        self.lora_b, self.trend = nn.Parameter(torch.zeros(wide, rank)), torch.randn(wide, rank)
+
+
+@pytest.mark.parametrize(
+    ("way", "along"), [("merged", 1.0), ("taken back", 0.0), ("begun anew", 0.0), ("left alone", 0.0)]
+)
+def test_adapters_that_were_added_to_whole_numbers_are_known(way: str, along: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(LoRAOfEight(24, 2) for _ in range(3)))
+    adapters, seen = Adapters(model), []
+    for step in range(21):
+        for layer in model:
+            layer.lora_b.data += 0.02 * layer.trend if step else 0.0
+            if step == 15 and way != "left alone":
+                before, added = layer.base, layer.lora_b.data @ layer.lora_a.data
+                layer.base = Eight(before.codes * before.size + added)
+                if way == "taken back":
+                    layer.base = before
+                elif way == "begun anew":
+                    layer.lora_b.data.zero_()
+                    layer.lora_a.data.copy_(torch.randn(2, 24))
+        seen.append(figures(adapters).get("adapters_merged", math.nan))
+    assert abs(seen[20] - along) < 0.2, seen
+
+
 @pytest.mark.parametrize("cuts", [(), (1,)])
 def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     steps = np.arange(10, 60, 10)
@@ -210,6 +249,10 @@ def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     }
     said = found([AdaptersDrawn(), AdaptersMerged()], series, cuts)
     assert {(one.rule, one.step) for one in said} == {("adapters_drawn", 1), ("adapters_merged", 30)}
+    twice = {"model/adapters_merged": (steps, np.array([0.0, 0.6, 0.0, 0.55, 0.0]))}
+    assert [(one.rule, one.step) for one in found([AdaptersMerged()], twice, cuts)] == [("adapters_merged", 40)]
+    once = {"model/adapters_merged": (steps, np.array([0.0, 0.6, 0.0, 0.3, 0.0]))}
+    assert found([AdaptersMerged()], once, cuts) == []
     well = {"model/adapters_drawn": (np.array([1]), np.array([0.0])), "model/adapters_merged": (steps, np.full(5, 0.3))}
     assert found([AdaptersDrawn(), AdaptersMerged()], well, cuts) == []
 

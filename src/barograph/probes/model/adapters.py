@@ -74,11 +74,26 @@ def find(model: Any) -> list[Adapter]:
     return list(found.values())
 
 
-def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
-    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
-    is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
-    matrix."""
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+class Packed(NamedTuple):
+    """The two factors of an adapter, [rank, inputs] and [outputs, rank], and the module that has it."""
+
+    first: Tensor
+    second: Tensor
+    module: Any
+
+    def adapter(self) -> Adapter | None:
+        """With the numbers in which its layer is held now, where these are a matrix of the layer's shape that nothing
+        trains."""
+        shape = len(self.second), self.first.shape[1]
+        held = [item for item in (*self.module.buffers(), *self.module.parameters())
+                if tuple(item.shape) == shape and not item.requires_grad and not item.is_meta]  # fmt: skip
+        return Adapter(held[0], self.first, self.second) if len(held) == 1 else None
+
+
+def beside_packed(model: Any, known: set[int]) -> list[Packed]:
+    """Adapters, by the names of their factors or of their module, whose layer is held in few bits: in a tensor of
+    another shape, or in one that is not a parameter. known: ids of factors beside a matrix."""
+    found: dict[int, Packed] = {}
     for module in model.modules():
         items = dict(module.named_parameters())
         trained = [(name, item) for name, item in items.items() if item.requires_grad]
@@ -91,7 +106,7 @@ def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
             continue
         first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
         if len(first) == second.shape[1] and _share_rank(first, second):
-            found[id(first)] = first, second
+            found[id(first)] = Packed(first, second, module)
     return list(found.values())
 
 
@@ -186,7 +201,7 @@ class Adapters:
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
         self._packed = beside_packed(model, self._ids)
-        self._ids |= {id(item) for factors in self._packed for item in factors}
+        self._ids |= {id(item) for one in self._packed for item in one[:2]}
         self._kept: list[Tensor] = []
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
@@ -209,23 +224,25 @@ class Adapters:
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
             pairs = [(one.first.detach(), one.second.detach()) for one in frozen]
-            pairs += [(first.detach(), second.detach()) for first, second in self._packed]
+            pairs += [(one.first.detach(), one.second.detach()) for one in self._packed]
             drawn = _drawn([second for _, second in pairs], [first for first, _ in pairs])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
             idle = [(first == 0).all() & (second == 0).all() for first, second in pairs]
             home = idle[0].device
             current.put("adapters_zero", ("",), torch.stack([one.to(home) for one in idle]).sum().reshape(1))
-        self._packed = []
         self._steps += 1
         if self._steps % _EVERY != 1:
             return
+        frozen = frozen or [held for one in self._packed if (held := one.adapter()) is not None]
         some = frozen[:: max(1, len(frozen) // _LAYERS)][:_LAYERS]
         now = [_rows(one.layer.detach()).float() for one in some]
         if len(self._kept) == len(now) and now:
             home, parts = now[0].device, []
             for before, after, one in zip(self._kept, now, some, strict=True):
                 change, added = after - before, _rows(product(one)).float()
+                if not one.layer.is_floating_point():  # whole numbers: each row has a size of its own
+                    change, added = (torch.nn.functional.normalize(item) for item in (change, added))
                 sums = (change * added).sum(), change.square().sum(), added.square().sum()
                 parts.append(torch.stack(sums).to(home))
             both, change, added = torch.stack(parts).sum(0).unbind()

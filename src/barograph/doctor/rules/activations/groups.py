@@ -367,7 +367,8 @@ class AdaptersMerged(WatchRule):
     """Adapters were added to their frozen layers, and are still added beside them.
 
     Within ten steps, frozen layers have changed by a multiple of the product of their adapters' factors: of the change
-    squared, eight tenths or more are along it. The adapters are not zero, so from then on they count twice. Merging
+    squared, eight tenths or more are along it, or a half or more twice, as where the layers are held in few bits or
+    adapters have moved on since. The adapters are not zero, so from then on they count twice. Merging
     for an evaluation and taking it back changes nothing, and adapters that begin anew at zero resemble nothing that was
     added.
 
@@ -379,12 +380,19 @@ class AdaptersMerged(WatchRule):
     needs = ("=model/adapters_merged",)
     least = 1
     about = "Adapters were added to their layers, and are still added beside them."
-    thresholds: ClassVar = {"along": (0.8, "of the squared change of the layers; ours")}
+    thresholds: ClassVar = {
+        "along": (0.8, "of the squared change of the layers; ours"),
+        "twice": (0.5, "of it, at two looks; ours"),
+    }
     causes = ("adapters merged twice: they were added to their layers, and go on beside them",)
     remedies = ("merge a copy for evaluations and checkpoints, or subtract what was added afterwards",)
 
+    def begin(self) -> None:
+        self._looks: dict[int, int] = {}  # by segment, those in which a half or more was
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value >= self.at["along"] and self.first(place[2]):
+        self._looks[place[2]] = self._looks.get(place[2], 0) + (value >= self.at["twice"])
+        if (value >= self.at["along"] or self._looks[place[2]] > 1) and self.first(place[2]):
             yield self.finding(
                 place[0], f"Frozen layers have changed, and {100 * value:.0f}% of the squared change is along what "
                 "their adapters add: these count twice from here on.", found=place[0], segment=place[2],

@@ -20,6 +20,7 @@ from barograph.doctor.rules.data.texts import (  # noqa: E402
 )
 from barograph.doctor.rules.rl.crossed import SideUntrained  # noqa: E402
 from barograph.probes.model import texts  # noqa: E402
+from barograph.probes.model.prompts import Asked  # noqa: E402
 
 LENGTHS = torch.tensor([[5], [8], [6], [9], [7], [12]])
 PLACES, END, PADDING = torch.arange(12), 31, 0
@@ -352,6 +353,21 @@ def test_answers_whose_first_token_is_no_target_are_known() -> None:
     assert math.isnan(asked(-1))  # the end of the prompt is a target, as templates have it
     assert math.isnan(asked(2))
     assert math.isnan(float(texts.of_ends(written(), told(0, 1))[texts.ENDS.index("answer_late")]))  # no prompts
+
+
+@pytest.mark.parametrize(("late", "told"), [(1, 1.0), (0, 0.0)])
+def test_first_tokens_of_answers_are_known_by_the_targets_of_other_looks(late: int, told: float) -> None:
+    dice, known, seen = torch.Generator().manual_seed(3), Asked(), []
+    for _ in range(12):
+        tokens, alive = torch.full((8, 14), 0), torch.zeros(8, 14, dtype=torch.bool)
+        for row in range(8):
+            prompt = 3 + row % 4
+            tokens[row, :prompt] = torch.randint(1, 200, (prompt,), generator=dice)
+            tokens[row, prompt] = 230
+            tokens[row, prompt + 1 : prompt + 4] = torch.randint(1, 40, (3,), generator=dice)
+            alive[row, prompt + late : prompt + 3] = True
+        seen.append(float(texts.of_ends(tokens, alive, known)[texts.ENDS.index("answer_late")]))
+    assert seen[-4:] == [told] * 4 and (math.isnan(seen[0]) or not late)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from barograph.probes.model.loss_graph import root_of_pass
 from barograph.probes.model.masked_rows import TEXTS, with_masked
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
+from barograph.probes.model.prompts import Asked
 from barograph.probes.model.rows import NOTHING, as_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
 
@@ -74,6 +75,7 @@ class OutputLook:
         self._pairs: Tensor | None = None  # of neighbouring tokens
         self.inputs = GivenInputs()
         self._tokens: list[Tensor] = []  # of a batch, whole
+        self._asked = Asked()
         self._given_classes: Tensor | None = None  # of examples
         self._numbers: Tensor | None = None  # mean and deviation of the first of these
         self._places: list[Any] = []  # where they were
@@ -93,7 +95,6 @@ class OutputLook:
 
     def given(self, tensors: Iterable[Tensor], trains: bool) -> None:
         """The inputs of a pass."""
-
         tensors, self._returned = list(tensors), [0]
         self._given = tensors if trains and self.due else []
         if trains and self.due:
@@ -217,7 +218,7 @@ class OutputLook:
             self._found[_AT["padding_targets"]] = padding
             apart = texts.padded_apart(same[0], gradient[:_ROWS], alive[:_ROWS], found.below)
             self._found[_AT["padded_apart"]] = torch.where(found.follows, apart, math.nan)
-            for name, value in zip(texts.ENDS, texts.of_ends(same[0], alive[:_ROWS]), strict=True):
+            for name, value in zip(texts.ENDS, texts.of_ends(same[0], alive[:_ROWS], self._asked), strict=True):
                 self._found[_AT[name]] = value
 
     def _count(self, rows: Tensor, gradient: Tensor, tagged: Tensor | None, found: Softmax | None) -> None:

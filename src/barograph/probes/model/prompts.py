@@ -73,12 +73,30 @@ def answers_apart(tokens: Tensor, alive: Tensor) -> Tensor:
     return torch.where(apart, torch.ones((), device=tokens.device), math.nan)
 
 
-def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
+class Asked:
+    """Which tokens were targets, in all looks so far: of a batch of a few rows most first tokens are a target in none
+    of the others."""
+
+    def __init__(self) -> None:
+        self._marks: Tensor | None = None
+
+    def also(self, tokens: Tensor, asked: Tensor) -> Tensor:
+        """With the targets of one more look, one place ahead of where `asked` is true."""
+        import torch
+
+        if self._marks is None or self._marks.device != tokens.device:
+            self._marks = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
+        places = torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART)
+        self._marks = self._marks.index_fill(0, places.reshape(-1), True)
+        return self._marks
+
+
+def answer_late(tokens: Tensor, alive: Tensor, known: Asked) -> Tensor:
     """Whether targets, one place ahead of the inputs, begin one place too late: behind the first token of each answer.
 
     All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
     in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
-    is a target of other rows, or where the targets reach into the padding, that token is the end of the prompt and the
+    is a target of other rows, of this look or one before, or where the targets reach into the padding, that token is the end of the prompt and the
     first token of the answer is not a target. 0 where the token at the first place is the same in all rows; NaN where
     neither is so."""
     import torch
@@ -92,12 +110,9 @@ def answer_late(tokens: Tensor, alive: Tensor) -> Tensor:
     same = (here[:, None] == here[None]) & rows[None] & rows[:, None]
     varied = 2 * same.sum(1).amax() <= rows.sum()
     asked = alive[:, :-1] & rows[:, None]  # their targets are the tokens one place ahead
-    marks = torch.zeros(_TOKENS_APART + 1, dtype=torch.bool, device=tokens.device)
-    marks = marks.index_fill(
-        0, torch.where(asked, tokens[:, 1:].long() % _TOKENS_APART, _TOKENS_APART).reshape(-1), True
-    )
-    known = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
-    late = found.enough & found.one_before & alone.all() & varied & (known | reach_into_padding(tokens, alive))
+    marks = known.also(tokens, asked)
+    often = (marks[here.long() % _TOKENS_APART] & rows).sum() >= _ANSWERED * rows.sum()
+    late = found.enough & found.one_before & alone.all() & varied & (often | reach_into_padding(tokens, alive))
     told = torch.where(found.enough & found.one_here, 0.0, math.nan)
     return torch.where(late, torch.ones_like(told), told)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.padding import tails
-from barograph.probes.model.prompts import answer_begins, answer_late
+from barograph.probes.model.prompts import Asked, answer_begins, answer_late
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -311,8 +311,8 @@ def padded_apart(tokens: Tensor, gradient: Tensor, alive: Tensor, below: Tensor)
     return torch.where(seen, found, math.nan).to(wide)
 
 
-def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
-    """`ENDS` of rows of a text, NaN where that is not to be seen.
+def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[Tensor, ...]:
+    """`ENDS` of rows of a text, NaN where that is not to be seen. known: what looks before were asked for.
 
     `end_untold`: of rows with padding, the share in which what follows the last token has no target though the last
     token itself is one; NaN where half of the rows end with one token, which is then an end of its own, or with
@@ -371,7 +371,7 @@ def of_ends(tokens: Tensor, alive: Tensor) -> tuple[Tensor, ...]:
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
         torch.where(sure, filler.to(wide), math.nan),
         torch.where(sure, _mark_told(tokens, alive, filler).to(wide), math.nan),
-        answer_late(tokens, alive).to(wide),
+        answer_late(tokens, alive, known or Asked()).to(wide),
         *(one.to(wide) for one in answer_begins(tokens, alive)),
     )
     return found

@@ -96,9 +96,9 @@ def answer_late(tokens: Tensor, alive: Tensor, known: Asked) -> Tensor:
 
     All prompts, of different lengths, end with one token, or an answer would have another first target: where the token
     in front of the first place with a target is the same in all rows, and the one at that place is different ones, and
-    is a target of other rows, of this look or one before, or where the targets reach into the padding, that token is the end of the prompt and the
-    first token of the answer is not a target. 0 where the token at the first place is the same in all rows; NaN where
-    neither is so."""
+    is a target of other rows, of this look or one before, or where the targets reach into the padding, that token is
+    the end of the prompt and the first token of the answer is not a target. 0 where the token at the first place is the
+    same in all rows; NaN where neither is so."""
     import torch
 
     found = first_targets(tokens, alive)

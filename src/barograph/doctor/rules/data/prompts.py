@@ -24,8 +24,8 @@ class AnswersLate(WatchRule):
     The targets are one place ahead of the inputs, and begin behind a prompt. In three looks in a row, of eight rows or
     more with prompts of different lengths, the token in front of the first place with a target is one and the same, and
     stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
-    three quarters of which are targets elsewhere, in this look or before: these are the first of the answers, and the loss does not ask for
-    them. Or the targets go on one place behind the token that ends each text, into its padding, as under a mask that is
+    three quarters of which are targets elsewhere, in this look or before: these are the first of the answers, and the
+    loss does not ask for them. Or the targets go on one place behind the token that ends each text, into its padding, as under a mask that is
     not shifted with the targets. The model never learns to begin an answer, and no loss shows it. Where a prompt ends
     with a token of its own kind, such as a language, that is never a target, nothing is said, unless the evaluation
     asks for it: the loss of two evaluations in a row has its first targets at the very token in front of the training's

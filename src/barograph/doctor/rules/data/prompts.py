@@ -25,13 +25,14 @@ class AnswersLate(WatchRule):
     more with prompts of different lengths, the token in front of the first place with a target is one and the same, and
     stands nowhere else in the prompt: it ends the prompt. At the first place with a target stand different tokens,
     three quarters of which are targets elsewhere, in this look or before: these are the first of the answers, and the
-    loss does not ask for them. Or the targets go on one place behind the token that ends each text, into its padding, as under a mask that is
-    not shifted with the targets. The model never learns to begin an answer, and no loss shows it. Where a prompt ends
-    with a token of its own kind, such as a language, that is never a target, nothing is said, unless the evaluation
-    asks for it: the loss of two evaluations in a row has its first targets at the very token in front of the training's
-    first ones. So it is the other way round, where the token behind which the training's targets begin comes just
-    before that of the evaluation's; and where the token that is each answer's first target on one side, in all rows, is
-    the one behind which the targets of the other side begin: there the prompt's last token is asked for, too.
+    loss does not ask for them. Or the targets go on one place behind the token that ends each text, into its padding,
+    as under a mask that is not shifted with the targets. The model never learns to begin an answer, and no loss shows
+    it. Where a prompt ends with a token of its own kind, such as a language, that is never a target, nothing is said,
+    unless the evaluation asks for it: the loss of two evaluations in a row has its first targets at the very token in
+    front of the training's first ones. So it is the other way round, where the token behind which the training's
+    targets begin comes just before that of the evaluation's; and where the token that is each answer's first target on
+    one side, in all rows, is the one behind which the targets of the other side begin: there the prompt's last token is
+    asked for, too.
 
     What to do: labels shifted by the loss are masked up to the prompt's length, `labels[:, :prompt] = -100`; those that
     are shifted already one place less, `labels[:, :prompt - 1] = -100`.

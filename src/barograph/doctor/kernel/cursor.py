@@ -254,12 +254,15 @@ def splits_model(history: RunHistory) -> bool:
 
 _REDUCED = expression(r"reduc|loss|objective|criterion|(?:^|[._])(?:agg(?:regat\w*)?|how)$")
 _OVER = expression(
-    r"(?:.*_)?(?:loss|nll|ce|xent|nats|bits|cost|errors?)_(?:over|per|by|avg|averag(?:e|ed|ing)|mean|norm(?:ali[sz](?:e|ed|er|ation))?|divisor|"
-    r"denominator|unit|reduc(?:e|ed|tion))(?:_(?:over|per|by))?|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)"
+    r"(?:.*_)?(?:loss|nll|ce|bce|mse|kl|xent|nats|bits|cost|errors?|objective)_"
+    r"(?:over|per|by|avg|averag(?:e|ed|ing)|mean|norm(?:ali[sz](?:e|ed|er|ation))?|divisor|"
+    r"denominator|units?|reduc(?:e|ed|tion))(?:_(?:over|per|by))?|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)"
 )
+_SUMMED_OVER = expression(r"(?:.*_)?(?:sum(?:med|s)?|added|adds?|totall?(?:ed)?)_(?:over|up|up_over)")
+_NO = ("none", "no", "off", "false", "nothing", "")
 _OF_ROWS = expression(
     r"(?:per[ _-])?(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|"
-    r"lines?|answers?|turns?|dialogues?|batch_?mean|nothing)$"
+    r"lines?|answers?|turns?|dialogues?|batch_?mean|no(?:ne|thing))$"
 )
 _OF_TOKENS = expression(
     r"tokens?|words?|places?|positions?|char(?:acter)?s?|letters?|bytes?|symbols?|signs?|syllables?|pieces?|targets?|"
@@ -268,11 +271,15 @@ _OF_TOKENS = expression(
 _OF_EACH = expression(r"_(?:a|an|per|in|each|every)_(?:step|batch|update|micro_?batch|pass|rank)")
 _DIVIDES = expression(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
-    r"(?:^|_)(?:normali[sz]e|average|divide)_(?:the_)?loss(?:es)?$|"
+    r"(?:^|_)(?:normali[sz]e|averaged?|avg|mean|divide)_(?:the_)?loss(?:es)?$|(?:^|_)loss_(?:mean|avg)$|^size_average$|"
     r"^(?:loss_|grads?_)?per_(?:token|target|word|example|sample)$"
 )
 _BY_TOKENS = expression(r"per_(?:token|target|word)$")
 _IS_A_SUM = expression(r"sum(?:med)?(?:$|[ _-](?!.*mean|.*average))")  # as sum_per_row, but no sum_then_mean
+_HAS_A_SUM = expression(  # as token_sum, `CrossEntropyLoss(reduction='sum')`, or "summed, so the rate is low"
+    r"(?s)(?!.*(?:mean|averag|weighted|losses|terms|sum_?exp)).*(?<![a-z])sum(?:s|med)?(?![a-z])"
+)
+_ADDED = expression(r"(?s)(?!.*(?:mean|averag|losses|terms)).*(?<![a-z])(?:total|added(?:[ _-]up)?|adds?)(?![a-z])")
 _OF_WEIGHTS = expression(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
 _OF_OTHERS = expression(  # of which a sum is none of losses
     r"pool|embed|exp|head|resid|grad|feature|hidden|layer|bag|readout|aggr|attn|attention|skip|fus|merge|combin|message|"
@@ -293,24 +300,33 @@ def _are_rows(history: RunHistory, value: str) -> bool:
     return any(name.startswith(value) and _OF_EACH.fullmatch(name[len(value) :]) for name in names)
 
 
+def _says_a_sum(name: str, plain: str, value: str) -> bool:
+    """Whether a text of an option says that losses are added up. plain: the last part of its name."""
+    if _REDUCED.search(name):
+        reduced = _IS_A_SUM.match(value) or _HAS_A_SUM.match(value) or _ADDED.match(value)
+        if reduced is not None or ("reduc" in plain and _OF_WEIGHTS.match(value)):
+            return True
+    if _OF_OTHERS.search(plain):
+        return False
+    return _HAS_A_SUM.match(value) is not None or (_SUMMED_OVER.fullmatch(plain) is not None and value not in _NO)
+
+
 def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `gather: sum`, `loss_over: rows`, `nll_over: songs` beside `songs_a_step`, `loss_avg: sentences`,
-    `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it. over_rows: asked of a
-    sum over rows, of which `per_token: false` says nothing."""
+    `gather: sum`, `reduction: total`, `summed_over: rows`, `loss_over: rows`, `nll_over: songs` beside `songs_a_step`,
+    `loss_avg: sentences`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it.
+    over_rows: asked of a sum over rows, of which `per_token: false` says nothing."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (
             (value is True and _SUMMED.match(plain))
-            or (isinstance(value, str) and _IS_A_SUM.match(value.lower()) and _REDUCED.search(name.lower()))
-            or (value in ("sum", "summed") and _OF_OTHERS.search(plain) is None)
+            or (isinstance(value, str) and _says_a_sum(name.lower(), plain, value.lower()))
             or (isinstance(value, str) and _OVER.fullmatch(plain) and _are_rows(history, value.lower()))
             or (plain == "over" and value == "nothing")
-            or (isinstance(value, str) and _OF_WEIGHTS.match(value.lower()) and "reduc" in plain)
             or (
                 _DIVIDES.search(plain)
                 and not (over_rows and _BY_TOKENS.search(plain))
-                and (value is False or str(value).lower() in ("none", "no", "off"))
+                and (value is False or str(value).lower() in _NO)
             )
         ):
             return True

@@ -45,8 +45,10 @@ _NO_STAGE = expression(  # what goes on as it was, or only starts to look
     r"resume\w*|restart\w*|profil\w*|watch\w*|early|stop\w*|train|training|learning|run)(?:[._-]|$)"
 )
 _CURRICULUM = expression(
-    r"(?i)curriculum|easy[_-]?to[_-]?hard|self[_-]?paced|"
-    r"(?<![a-z])(?:eas(?:y|ier|iest)|short(?:er|est)?|simpl(?:e|er|est))[_-]?(?:first|epochs|iters)"
+    r"(?i)curricul(?:um|a)|self[_-]?paced|(?:by|order|sort|sorted|ordered)[_ -]difficulty|"
+    r"(?<![a-z])(?:eas(?:y|ier|iest)|short(?:er|est)?|simpl(?:e|er|est)|small(?:er|est)?)[_ -]?"
+    r"(?:(?:ones?[_ -]?)?(?:first|before)|then[_ -]|to[_ -]|epochs|iters)|"
+    r"(?<![a-z])(?:hard|long|large|difficult)(?:er|est)?[_ -]?(?:ones?[_ -]?)?(?:last|later)(?![a-z])"
 )
 _PENALTY = expression(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 WITH_STAGE = ", where a stage of the training begins"  # behind what is said of a step

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from barograph.probes.model.frozen import BatchNormStatistics  # noqa: E402
+from barograph.probes.model.running import BatchNormStatistics  # noqa: E402
 
 
 class Standard(nn.Module):

@@ -31,7 +31,7 @@ from barograph.probes.model.doubles import CopyPasses
 from barograph.probes.model.evaluated import EvaluatedLook, told_by
 from barograph.probes.model.examples import ExampleLook
 from barograph.probes.model.finite import BEFORE, FiniteLook, outlier
-from barograph.probes.model.frozen import BatchNormStatistics, frozen_figures
+from barograph.probes.model.frozen import frozen_figures
 from barograph.probes.model.graphs import EvaluatedGraphs, UsedGraphs
 from barograph.probes.model.growth import GradientGrowth
 from barograph.probes.model.guest import Guest, after, before, is_compiled
@@ -51,6 +51,7 @@ from barograph.probes.model.parts import CalledParts, has_no_gradient, in_backwa
 from barograph.probes.model.pass_modes import PassModes
 from barograph.probes.model.reach import detached_table, repeated_figures, untied_figures
 from barograph.probes.model.rows import RowsLook
+from barograph.probes.model.running import BatchNormStatistics
 from barograph.probes.model.settings import LayerSettings, end_token
 from barograph.probes.model.sharded import shards_of
 from barograph.probes.model.symmetry import EqualUnits

@@ -279,6 +279,16 @@ def frozen_of(model: nn.Module, trained: list[str]) -> dict[str, float]:
     return single | {name: value for name, value in current.figures.items() if isinstance(value, float)}
 
 
+def test_frozen_layers_that_are_all_0_are_counted() -> None:
+    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
+    for layer in model[:3]:
+        nn.init.zeros_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    nn.init.ones_(model[2].bias)  # one that passes something on
+    assert frozen_of(model, ["1.weight", "1.bias", "3.weight", "3.bias"])["frozen_zero"] == 1.0
+    assert "frozen_zero" not in frozen_of(model, [name for name, _ in model.named_parameters()])
+
+
 class Beside(nn.Module):
     """Factors by the names of the field, of two adapters: three matrices and two more."""
 

@@ -28,6 +28,19 @@ def test_adapters_that_are_frozen_and_blocks_that_nobody_trained_warn() -> None:
     assert one.severity == "warning" and "2 blocks" in one.message
 
 
+@pytest.mark.parametrize(
+    ("config", "zero", "severity"),
+    [({"lr": 0.1}, 3, "warning"), ({"lr": 0.1}, 1, "warning"), ({"lr": 0.1}, 0, "info"),
+     ({"frozen": "gates"}, 3, "info"), ({"freeze_gates": True}, 3, "info"), ({"unfreeze_at": 40}, 3, "info")],
+)  # fmt: skip
+def test_layers_that_are_frozen_at_0_warn(config: dict[str, object], zero: int, severity: str) -> None:
+    figures = {"trained_parameters": 10, "frozen_parameters": 3, "frozen_share": 0.2, "frozen_zero": zero}
+    columns = {f"model/{name}": (numpy.array([0]), numpy.array([float(value)])) for name, value in figures.items()}
+    events = [Record("model", 0, 0, {"frozen": "gates.0, gates.1, gates.2", "parts_frozen": "gates"})]
+    (one,) = findings([FrozenGroup()], columns, facts={"config": config}, events=events).values()
+    assert one.severity == severity and (severity == "info" or "frozen at 0" in one.message)
+
+
 @pytest.mark.parametrize(("new", "severity"), [(1, "warning"), (0, "info")])
 def test_an_embedding_that_is_frozen_as_drawn_in_a_new_model_warns(new: int, severity: str) -> None:
     (one,) = frozen(frozen_adapters=0, frozen_tables=1, untrained=new)

@@ -178,17 +178,31 @@ def _put_drawn(
     first = next((place for place in places if id(named[place][1]) in layers), len(named))
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
-    recurrent = False
+    recurrent, zero = False, []
     for name, module in whole.items():
+        if not NAMED.search(name) and isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)):
+            zero += _zero(module)
         if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
             drawn[id(_matrix(module)) in behind].append(fresh)
             recurrent |= isinstance(module, torch.nn.RNNBase)
     if drawn[True]:
         current.put("frozen_as_drawn", ("",), torch.stack(drawn[True]).sum().reshape(1))
+    if zero:
+        home = zero[0].device
+        current.put("frozen_zero", ("",), torch.stack([one.to(home) for one in zero]).sum().reshape(1))
     if recurrent:
         current.figures["frozen_recurrent"] = 1.0
     if len(drawn[False]) > 1 or (drawn[False] and recurrent):  # a single one may be a random projection
         current.put("first_as_drawn", ("",), torch.stack(drawn[False]).sum().reshape(1))
+
+
+def _zero(module: Any) -> list[Any]:
+    """Whether a frozen layer is all 0, as far as some of its weight and its bias say."""
+    held = [item for item in module._parameters.values() if item is not None]
+    if any(item.requires_grad or item.is_meta or mesh_of(item) is not None or not item.numel() for item in held):
+        return []
+    some = [item.detach().reshape(-1)[:_COMPARED] for item in held]
+    return [sum((item != 0).sum() for item in some) == 0] if module._parameters.get("weight") is not None else []
 
 
 def _in_short(named: list[tuple[str, Any]], frozen: list[tuple[str, Any]]) -> dict[str, None]:

@@ -31,7 +31,7 @@ STATISTICS = (
 _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_gains_new": "frozen_gains_new", "untrained": "untrained",
            "zero_adapters": "zero_adapters", "zero_products": "zero_products",
-           "first_as_drawn": "frozen_first_as_drawn",
+           "first_as_drawn": "frozen_first_as_drawn", "frozen_zero": "frozen_zero",
            "untied_copy": "untied_copy", "copied_tables": "copied_tables", "stale_statistics": "stale_statistics",
            "unset_statistics": "unset_statistics", "unset_buffers": "unset_buffers",
            "begun_statistics": "begun_statistics",

@@ -55,12 +55,13 @@ class FrozenGroup(Rule):
     """Parameters that should be trained are frozen since the start, and others are not.
 
     Freezing is usual, so an info finding says how much of the model is trained and what is not; where two layers or
-    more in front of what is trained are as torch draws them, that nothing may have been loaded. Eleven things are never
+    more in front of what is trained are as torch draws them, that nothing may have been loaded. Twelve things are never
     meant, and warn. Adapters, by their names, of which none is trained while other parameters are; or of which those of
     some layers are frozen at 0, while those of others are trained, or one factor at 0 while the other is trained. The
     same, whatever they are called, where two small modules or more have two frozen matrices each that are multiplied
     through fewer dimensions, one of them all zero, and no such pair is trained. The other way round, layers that are
-    trained beside the LoRA matrices that are added to them. A bias or a norm's gains that are all that is trained,
+    trained beside the LoRA matrices that are added to them. Layers that are frozen at 0 outside of adapters, as gates
+    that begin shut. A bias or a norm's gains that are all that is trained,
     beside eight frozen parameters or more; or normalisation layers alone, where a configuration of three options or
     more says nothing of it. Frozen blocks behind parameters that are trained, whose normalisation weights are all
     exactly 1: nobody ever trained these (the same of two such layers or more in the frozen model that adapters are
@@ -112,7 +113,7 @@ class FrozenGroup(Rule):
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_recurrent",
                              "frozen_gains_new", "lone_vector", "lone_norms", "frozen_tables", "untrained",
-                             "frozen_random_tables", "trained_matrices")
+                             "frozen_random_tables", "trained_matrices", "frozen_zero")
             }  # fmt: skip
             carried = figures["trained_carriers"] > 0
             fewer = count < self._frozen.get(segment, 0)  # a stage in which more is trained
@@ -144,6 +145,13 @@ class FrozenGroup(Rule):
         told = _of_adapters(figures, list(self.causes))
         if told is not None:
             key, message, causes = told
+        elif figures["frozen_zero"] > 0 and not staged:
+            key, layers = "shut", whole(figures["frozen_zero"])
+            message = (
+                f"{layers} layer{'s are' if layers > 1 else ' is'} frozen at 0, and pass{'es' * (layers == 1)} "
+                f"nothing on ({names})."
+            )
+            causes = [*causes, "layer frozen: one that begins at 0, as a gate or the end of a branch, never opens"]
         elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
             key = "vector"
             message = f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names})."
@@ -204,7 +212,7 @@ class FrozenGroup(Rule):
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body", "head") else {}),
+            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body", "head", "shut") else {}),
         )  # fmt: skip
 
 
@@ -242,7 +250,7 @@ def _of_adapters(figures: Mapping[str, float], usual: list[str]) -> tuple[str, s
 def _is_meant(history: RunHistory, key: str, names: str, staged: bool) -> bool:
     """Whether the configuration says what is frozen, by these names, or how much of it."""
     counted = key in ("blocks", "preference") and said_layers(history)
-    meant = key in ("blocks", "drawn", "tables", "head", "products") and (staged or said_frozen(history, names))
+    meant = key in ("blocks", "drawn", "tables", "head", "products", "shut") and (staged or said_frozen(history, names))
     return counted or meant or (key in ("zero", "preference") and said_part(history, names))
 
 

@@ -11,7 +11,7 @@ from rule_columns import findings
 
 torch = pytest.importorskip("torch")
 
-from barograph.doctor.rules.data.prompts import AnswersLate  # noqa: E402
+from barograph.doctor.rules.data.prompts import AnswersLate, RowsSilent  # noqa: E402
 from barograph.doctor.rules.data.texts import (  # noqa: E402
     AnswersCut,
     EndUntold,
@@ -353,6 +353,35 @@ def test_answers_whose_first_token_is_no_target_are_known() -> None:
     assert math.isnan(asked(-1))  # the end of the prompt is a target, as templates have it
     assert math.isnan(asked(2))
     assert math.isnan(float(texts.of_ends(written(), told(0, 1))[texts.ENDS.index("answer_late")]))  # no prompts
+
+
+@pytest.mark.parametrize(("silent", "share"), [(0, 0.0), (3, 0.25)])
+def test_rows_without_any_target_are_counted(silent: int, share: float) -> None:
+    tokens, alive = torch.zeros(16, 12, dtype=torch.long), torch.zeros(16, 12, dtype=torch.bool)
+    tokens[:12, :8] = torch.randint(1, 30, (12, 8), generator=torch.Generator().manual_seed(1))
+    alive[silent:12, 3:8] = True  # the last four rows are padding alone
+    assert float(texts.of_ends(tokens, alive)[texts.ENDS.index("rows_silent")]) == share
+
+
+@pytest.mark.parametrize(
+    ("looks", "evaluated", "shift", "warned"),
+    [
+        ([0.2, 0.3, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 1.0, True),
+        ([0.2, 0.0, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 1.0, False),
+        ([0.0, 0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0], 1.0, False),  # what is learnt has no gradient any more
+        ([0.2, 0.3, 0.2, 0.25, 0.0], [0.0, 0.0, 0.0], 1.0, False),
+        ([0.2, 0.3, 0.2, 0.25, 0.2], [0.2, 0.2, 0.2], 1.0, False),  # on both sides
+        ([0.2, 0.3, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 0.0, False),  # a masked model
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (40,)])
+def test_texts_without_any_target_in_the_training_alone_warn(
+    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {"model/rows_silent": (np.arange(0, 50, 10), np.array(looks)),
+               "model/eval_rows_silent": (np.array([45, 60, 75]), np.array(evaluated)),
+               "model/target_shift": (np.arange(0, 50, 10), np.full(5, shift))}  # fmt: skip
+    assert [one.rule for one in findings([RowsSilent()], columns, cuts=cuts).values()] == ["rows_silent"] * warned
 
 
 @pytest.mark.parametrize(("late", "told"), [(1, 1.0), (0, 0.0)])

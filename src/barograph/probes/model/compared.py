@@ -39,7 +39,7 @@ RENAMED = ("named", "renamed", "class", "answer", "recall")
 FIGURES = ("rows", "own", "above", "below", "behind", "ahead", "width")
 _OFFSETS = (1, -1, -2, 2)  # `compared_by`, of the third figure to the sixth
 _BEGINS = ("answer_from", "answer_after", "answer_first", "answers_apart", "ignored_token", "asked_all", "opens_with",
-           "target_shift")  # fmt: skip
+           "target_shift", "rows_silent")  # fmt: skip
 _EVALUATIONS, _FUNCTIONS, _EACH = 12, 400, 96  # that are looked at; functions of one, and behind one pass of it
 _KINDS = 4  # of comparisons of an evaluation
 _ENOUGH, _LEAST = 512, 32  # rows of one that are put together; and of one of pairs, or of whole numbers
@@ -155,7 +155,10 @@ class ComparedAnswers:
                 known, asked = (one.view(count, -1)[:_TEXTS] for one in (alive, lines))
                 given = tokens[:, : known.shape[1]]
                 begins = *answer_begins(given, known), answers_apart(given, known), ignored_in(tokens, known)[0]
-                self._begins = _stacked((*begins, known.all(), _opens_with(tokens), ahead(tokens, asked, known)))
+                silent = (~known.any(1)).float().mean()
+                self._begins = _stacked(
+                    (*begins, known.all(), _opens_with(tokens), ahead(tokens, asked, known), silent)
+                )
 
     def _equal(self, one: Any, other: Any) -> None:
         import torch

@@ -39,7 +39,8 @@ PAIRS = tuple(map(str, range(_CLASSES * _CLASSES)))
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
-        "padding_token", "mark_told", "answer_late", "answer_from", "answer_after", "answer_first")  # fmt: skip
+        "padding_token", "mark_told", "rows_silent", "answer_late", "answer_from", "answer_after",
+        "answer_first")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
            "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -320,7 +321,8 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
     with one token which is never a target, while the one in front of it is: 1, and `end_ignored` is that token.
     `rows_cut`:
     the share of rows that are cut off before their answer begins: without a target and without padding, while the
-    targets of other rows begin behind a prompt and last to the row's end. `late_untold`: where the targets of each
+    targets of other rows begin behind a prompt and last to the row's end. `rows_silent`: the share of rows that are
+    none of these and have no target, though they are not padding alone. `late_untold`: where the targets of each
     row begin with it and stop before its end, the share of a text that has none. `start_twice`: whether all rows
     begin with the same token twice, which stands nowhere else, and some end with padding. `all_targets`: whether
     all but padding are targets. `tail_untold`: where the targets of each row begin with it and have no gap, and
@@ -371,10 +373,17 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
         torch.where(sure, _tail_untold(tokens, alive, filler).to(wide), math.nan),
         torch.where(sure, filler.to(wide), math.nan),
         torch.where(sure, _mark_told(tokens, alive, filler).to(wide), math.nan),
+        torch.where(some.any() & ~cut & (len(tokens) >= _ENDS), _silent(tokens, some).to(wide), math.nan),
         answer_late(tokens, alive, known or Asked()).to(wide),
         *(one.to(wide) for one in answer_begins(tokens, alive)),
     )
     return found
+
+
+def _silent(tokens: Tensor, some: Tensor) -> Tensor:
+    """The share of rows without a target, of those that are more than one token over and over. some: with one."""
+    text = (tokens != tokens[:, -1:]).sum(1) > 1
+    return (text & ~some).sum() / text.sum().clamp_min(1)
 
 
 def half_silent(alive: Tensor) -> Tensor:

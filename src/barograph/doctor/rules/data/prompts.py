@@ -1,7 +1,8 @@
-"""Prompts whose mask is a place too long or too short.
+"""Prompts whose mask is a place too long or too short, and rows of which nothing is asked.
 
-In:   figures of the watch: where targets of answers begin, in the training and in evaluations.
-Out:  findings of `AnswersLate`.
+In:   figures of the watch: where targets of answers begin, and how many rows have any, in the training and in
+      evaluations.
+Out:  findings of `AnswersLate`, `RowsSilent`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
@@ -121,4 +123,48 @@ def told(history: RunHistory, name: str, place: Place) -> float:
     return float(here[-1]) if len(here) else math.nan
 
 
-RULES = (AnswersLate,)
+class RowsSilent(WatchRule):
+    """A part of the training's texts has no target at all, and those of evaluations have.
+
+    Of a language model, in the first three looks of a launch and in the last one, a twentieth of the texts or more has
+    no target anywhere, though each is no padding alone, and none was cut in front of its answer; in two evaluations in
+    a row each text has one. Nothing is learnt of these texts: most often the mark behind which targets begin is not
+    found in them, or their prompts are counted too long. Of masked models, whose places are drawn, nothing is said.
+
+    What to do: count the labels that are not -100 in each row of the prepared data, and look at rows that have none.
+    """
+
+    name, family, kind, severity = "rows_silent", "data", "data", "warning"
+    proves = "training"
+    series = "model/eval_rows_silent"
+    needs = ("=model/rows_silent", "=model/eval_rows_silent", "=model/target_shift")
+    least = 2
+    about = "A part of the training's texts has no target, and those of evaluations have."
+    thresholds: ClassVar = {
+        "share": (0.05, "of the texts; ours"),
+        "looks": (3.0, "the first ones; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
+    causes = (
+        "labels masked out: in some texts all labels are ignored, as where the mark of the answer is not found",
+        "prompt mask wrong: the prompts of some texts are counted longer than the texts",
+    )
+    remedies = ("count the labels of each row that are not ignored, and print a row that has none",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        channel = history.channel("model/rows_silent")
+        least = 0.0
+        if value == 0 and channel is not None and watched(history, "target_shift", place) == 1:
+            rows = channel.rows()
+            known = rows.value[(rows.segment == place[2]) & (rows.time <= place[1])]
+            looks = int(self.at["looks"])
+            least = min((*known[:looks].tolist(), float(known[-1]))) if len(known) > looks else 0.0
+        if self.lasts(least >= self.at["share"], place, self.at["evaluations"]):
+            yield self.finding(
+                0, f"{100 * least:.0f}% of the training's texts, or more, have no target at all; each text of the "
+                "evaluation has one.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(least), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (AnswersLate, RowsSilent)

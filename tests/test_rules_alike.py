@@ -303,23 +303,36 @@ def test_three_blocks_of_a_text_that_may_be_read_on_need_a_loss_that_jumps(
         (0.5, 1.0, 100.0, False),  # classes of few examples, each near each other
     ],
 )
-@pytest.mark.parametrize(("groups", "pictures", "pairs"), [(0.0, 0, 0), (0.8, 0, 0), (0.8, 1, 0), (0.8, 1, 32)])
+@pytest.mark.parametrize(
+    ("groups", "pictures", "pairs", "labels", "config", "meant"),
+    [
+        (0.0, 0, 0, True, {}, False),
+        (0.8, 0, 0, False, {}, True),  # as months of a customer, of which the next one is told
+        (0.8, 0, 0, True, {}, False),
+        (0.8, 0, 0, True, {"data": {"split": "within subjects"}}, True),
+        (0.8, 0, 0, True, {"split": "random"}, False),
+        (0.8, 1, 0, True, {}, False),
+        (0.8, 1, 32, True, {}, True),
+    ],
+)
 def test_near_copies_in_evaluations_are_a_warning(
-    near: float, passes: float, width: float, says: bool, groups: float, pictures: float, pairs: float
-) -> None:
+    near: float, passes: float, width: float, says: bool, groups: float, pictures: float, pairs: float, labels: bool,
+    config: dict[str, Any], meant: bool,
+) -> None:  # fmt: skip
     step = np.arange(30, 150, 30)
     names = {
         "evaluated_near": near, "evaluated_near_rows": 64.0, "evaluated_near_passes": passes, "output_width": width,
         "top_target_share": 0.2, "distinct_rows": 900.0, "example_rows": 32.0, "evaluated_near_groups": groups,
         "evaluated_near_pictures": pictures, "loss_pairs": pairs,
     }  # fmt: skip
+    if not labels:
+        del names["top_target_share"]
+        says = says or width > 10  # nothing is known of classes
     columns: dict[str, Any] = {f"model/{name}": (step, np.full(len(step), value)) for name, value in names.items()}
     columns |= {"eval/loss": (step, np.ones(len(step))), "train/loss": np.ones(150)}
-    found = findings([EvaluationOverlaps()], columns)
+    found = findings([EvaluationOverlaps()], columns, facts={"config": config})
     assert [one.causes[0][:15] for one in found.values()] == ["validation leak"] * says
-    assert {one.severity for one in found.values()} <= {
-        "info" if groups and not (pictures and pairs < 2) else "warning"
-    }
+    assert {one.severity for one in found.values()} <= {"info" if meant else "warning"}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, watched
@@ -54,7 +55,8 @@ class EvaluationOverlaps(Rule):
     at. Where the share of the training's own rows that are that near to another (`model/evaluated_near_groups`) is half
     of the evaluation's or more, the examples come in groups, as a customer's months or a machine's recordings do, which
     may be on both sides on purpose: that is an info finding. Pictures are photographs of one thing then, and it is a
-    warning, unless pairs are matched (`model/loss_pairs`).
+    warning, unless pairs are matched (`model/loss_pairs`). So it is of rows with classes, three tenths of which or more
+    are that near, unless an option of the split says so (`split: within subject`, `validation: last weeks`).
 
     Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
     what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
@@ -134,6 +136,7 @@ class EvaluationOverlaps(Rule):
         "matched": (1.0, "pairs of a loss that matches them, at most, for that; ours"),
         "whole": (0.25, "of an evaluation's texts, that come whole by chance, as of a small language; ours"),
         "grouped": (0.5, "of the evaluation's share, that the training's rows near another are; ours"),
+        "labelled": (0.3, "of the evaluation's rows, where they have classes; ours"),
     }
 
     def reset(self) -> None:
@@ -204,7 +207,10 @@ class EvaluationOverlaps(Rule):
                 known = came_by(evaluations_of(history), place[1])
                 groups = watched(history, "evaluated_near_groups", place) if name == "near" else 0.0
                 grouped = groups >= self.at["grouped"] * value
-                meant = grouped and not (pictures and not watched(history, "loss_pairs", place) > 1)
+                labelled = value >= self.at["labelled"] and watched(history, "top_target_share", place) >= 0
+                one_thing = (pictures or (labelled and not _is_split_so(history))) and not (
+                    watched(history, "loss_pairs", place) > 1)  # fmt: skip
+                meant = grouped and not one_thing
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(
                         row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "
@@ -228,12 +234,23 @@ class EvaluationOverlaps(Rule):
         return has_classes and rows < self.at["classes"] * classes
 
 
+def _is_split_so(history: RunHistory) -> bool:
+    """Whether the configuration says that evaluations are of what the training knows: later rows of the same, or a
+    closed set."""
+    return any(
+        isinstance(value, str) and _SPLIT.search(name.rpartition(".")[2]) and _KNOWN.search(value)
+        for name, value in history.options.found.items()
+    )
+
+
 def _are_texts(history: RunHistory, place: Place) -> bool:
     """Whether rows of tokens are whole texts, most batches of which have padding: not a table's, and no windows that
     begin anywhere, as of a language of few words, which are alike by chance."""
     return usual(history.channel("model/input_length_std"), *place) > 0
 
 
+_SPLIT = expression(r"(?i)split|hold_?out|held|fold|valid|eval|test")
+_KNOWN = expression(r"(?i)(?<![a-z])(?:time|later|next|last|within|closed|dependent|known|same|seen)(?![a-z])")
 _ABOUT = 1.5  # times what chance gives, which is an estimate
 _OF_TEXTS = ("passages", "windows", "kin", "siblings")
 _PARTS = {  # by series: what is said, why, and what to do

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import data_tables, forms, tongues
+from barograph.importing.textlogs import data_tables, forms, pads, tongues
 
 _COUNT = (
     rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?|episodes?)|"
@@ -150,9 +150,12 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         return text
     begin = at = 0 if names else min(heads)
     lines = text[begin:].split(b"\n")
+    rows: dict[int, tuple[bytes, list[tuple[bytes, bytes]]]] = {}  # below one heading
     for index, line in enumerate(lines):
         here, at = at, at + len(line) + 1
         if here in heads and (found := heading(line) or heading_of_values(line, lines[index + 1 : index + 1 + _ROWS])):
+            _put(lines, rows, own)
+            own.pop("turns", None), own.pop("far", None)
             own["noted"] = _NOTES.search(line) is not None
             between, *names = _by_words(found, line, lines[index + 1 : index + 1 + _ROWS])
             own["turned"] = _AHEAD.match(line) is not None
@@ -168,11 +171,22 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             cells = cells_of(line, between, len(names)) or _below_names(line, own.get("places", []))
             if cells:
                 said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell, name))
-                lines[index] = cells[0] + b" " + text_of_row
+                rows[index] = cells[0], said
+    _put(lines, rows, own)
     if names or "heading" in own:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
     return text[:begin] + b"\n".join(lines)
+
+
+def _put(lines: list[bytes], rows: dict[int, tuple[bytes, list[tuple[bytes, bytes]]]], own: dict[str, Any]) -> None:
+    """The rows below a heading in the place of their lines, each with its names; none are left."""
+    if any(b"nan" in cell.lower() for _, said in rows.values() for _, cell in said):
+        filled = pads.without([said for _, said in rows.values()], own)
+        rows.update({index: (rows[index][0], said) for index, said in zip(rows, filled, strict=True)})
+    for index, (first, said) in rows.items():
+        pairs = (name + b"=" + cell for name, cell in said if not _says_nothing(cell, name))
+        lines[index] = first + b" " + b", ".join(pairs)
+    rows.clear()
 
 
 def _as_columns(text: bytes, own: dict[str, Any]) -> bytes:

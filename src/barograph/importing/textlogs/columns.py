@@ -125,6 +125,7 @@ _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
 _NOTES = expression(rb"(?i)(?<=\S)[ \t]{2,40}(?:notes?|comments?)[ \t\r]*$")  # the last name of a heading
 _NOTE = expression(rb"(?<=\d)[ \t]{2,40}[A-Z][A-Za-z ,.!]{1,60}$")  # `MEDIAN CONVERGED`, in that column
+_OF_PARTS = expression(rb"(?i)(?:^|[_ ])loss(?:es)?$")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
@@ -170,8 +171,7 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             line = _NOTE.sub(b"", line.rstrip()) if own.get("noted") else line
             cells = cells_of(line, between, len(names)) or _below_names(line, own.get("places", []))
             if cells:
-                said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                rows[index] = cells[0], said
+                rows[index] = cells[0], _each(names, cells[1:])
     _put(lines, rows, own)
     if names or "heading" in own:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
@@ -365,10 +365,24 @@ def _names(line: bytes) -> tuple[bytes, list[bytes]]:
     return between, [cell.strip() for cell in rest.split(between) if cell.strip()]
 
 
-def _each(name: bytes, cell: bytes) -> list[tuple[bytes, bytes]]:
-    """A cell's name and number; of a list a name for each."""
-    parts = _parts(cell)
-    return [(name, cell)] if len(parts) < 2 else [(b"%s_%d" % (name, at), part) for at, part in enumerate(parts, 1)]
+def _each(names: list[bytes], cells: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The names and numbers of a row; of a list a name for each, and the sum of a loss's parts.
+
+    Parts that are 0 in every list but the first were left out of an evaluation: those of the first stand for them.
+    """
+    said, first = list[tuple[bytes, bytes]](), list[float]()
+    for name, cell in zip(names, cells, strict=True):
+        parts = _parts(cell)
+        if len(parts) < 2:
+            said.append((name, cell))
+            continue
+        if _OF_PARTS.search(name):
+            numbers = [*map(float, parts)]
+            first = first if len(first) == len(numbers) else numbers
+            whole = sum(number or of_first for number, of_first in zip(numbers, first, strict=True))
+            said.append((name, b"%.9g" % whole))
+        said += [(b"%s_%d" % (name, at), part) for at, part in enumerate(parts, 1)]
+    return said
 
 
 def _parts(cell: bytes) -> list[bytes]:

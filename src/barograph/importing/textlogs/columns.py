@@ -114,7 +114,7 @@ _ABOVE_RULE = expression(  # a heading of Markdown's, above its rule
     rb"(?=\n[ \t]{0,8}\|?[ \t]{0,8}:?-{2,60}[-:| \t]{0,2000}\r?\n)"
 )
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
-_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
+_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log", b"No Log")
 _TIME = expression(
     rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
     rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"

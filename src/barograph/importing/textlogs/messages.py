@@ -70,12 +70,13 @@ _MEMORY = expression(
     rb"CUDA_ERROR_OUT_OF_MEMORY|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
     rb"THCudaCheck FAIL .{0,200}: out of memory|OOM when allocating|not enough memory: you tried to allocate|"
+    rb"Allocator \(\w{1,40}\) ran out of memory trying to allocate (?![^\n]{0,400}not a failure)|"
     rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d|"
     rb"Command buffer execution failed: Insufficient Memory|CommandBufferCallbackErrorOutOfMemory"
 )
 _NUMBERS = b"0123456789"
 _OPENING = expression(rb"(?!Traceback|.{0,80}(?i:warn|error))(?=.{16})(?:[^A-Za-z\n]{0,40}[A-Za-z]{2,40}){3}")
-_TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
+_TRIED = expression(rb"(?i)(?:tried|trying) to allocate ([\d.]{1,12}) ?([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 # how a process ends that can't say so itself, the plainest words first: pattern, status, signal
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (

@@ -155,6 +155,16 @@ def test_an_allocator_that_ran_out_says_so_unless_it_is_no_failure(tmp_path: Pat
     assert not [fact for fact in found if fact.kind == "oom"]
 
 
+def test_a_traceback_that_lost_its_line_breaks_ends_with_its_exception(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "main.py", line 9, in <module>    run()  File "/loop.py", line 7, '
+        'in steps    raise ValueError("Loss: nan: at all")ValueError: Loss: nan: at all\n'
+    )
+    found, _ = facts(tmp_path / "a.log", rows(0, 300) + text)
+    (end,) = [fact for fact in found if fact.kind == "end"]
+    assert end.fields["exception"] == {"type": "ValueError", "message": "Loss: nan: at all"}
+
+
 SAID = [
     "WARNING: Retrying (Retry(total=4)) after connection broken: shard-3.tar",
     "node17:411:520 [0] NCCL WARN Net : Connection closed by remote peer",

@@ -50,6 +50,8 @@ NAMES = [
     ("fit/loss", "check/loss"),
     ("train/denoising", "unseen/denoising"),
     ("loss", "held_back/loss"),
+    ("closs", "val_closs"),
+    ("lossvalue", "val_loss"),
 ]
 
 

@@ -39,6 +39,32 @@ def test_four_epochs_that_are_a_guess_have_learnt_nothing(
     assert "not_learning" not in warned(tmp_path, "".join(rows[:3]))
 
 
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "right", "says"),
+    [
+        ([2.47, 2.37, 2.33, 2.32, 2.315, 2.31], 2.3019, ["10.35"] * 6, True),
+        ([2.47, 2.37, 2.33, 2.32, 2.315], 2.3019, ["10.35"] * 5, False),
+        ([2.47, 2.37, 2.33, 2.32, 2.315, 2.31], 2.3019, ["10.35"] * 5 + ["10.85"], False),  # it has begun to learn
+        ([2.47, 2.37, 2.33, 2.32, 2.28, 2.21], 2.3019, ["10.35"] * 6, False),
+        ([2.47, 2.37, 2.33, 2.32, 2.315, 2.31], 2.2519, ["10.35"] * 6, False),
+        ([2.47, 2.37, 2.33, 2.32, 2.315, 2.31], 2.3019, ["16.35"] * 6, False),
+    ],
+)
+def test_evaluations_that_are_a_guess_beside_a_loss_that_falls_to_one(
+    tmp_path: Path, trained: list[float], evaluated: float, right: list[str], says: bool
+) -> None:
+    text = "".join(
+        f"Epoch {at} of 90 took 31.3s\n  training loss:\t\t{loss}\n  validation loss:\t\t{evaluated + at / 5000:.6f}\n"
+        f"  validation accuracy:\t\t{share} %\n"
+        for at, (loss, share) in enumerate(zip(trained, right, strict=True), 1)
+    )
+    found = warned(tmp_path, text)
+    assert ("not_learning" in found) == says
+    assert (
+        not says or "the evaluation's loss and accuracy are those of a uniform guess among 10" in found["not_learning"]
+    )
+
+
 @pytest.mark.parametrize(("near", "says"), [("0.5002", True), ("0.5030", False)])
 def test_one_class_for_all_is_told_by_the_evaluation(tmp_path: Path, near: str, says: bool) -> None:
     row = "epoch {at} train loss: {loss}; train acc: {acc} val acc: 0.5000\n"

@@ -261,3 +261,11 @@ def test_an_objective_beside_errors_of_two_data_is_no_part_of_a_detectors_loss(t
     path.write_text("iter      tr_rmse      va_rmse          obj\n" + rows)
     series = read(path).series
     assert set(series) >= {"tr_rmse", "va_rmse", "obj"} and len(series["tr_rmse"]) == 8
+
+
+def test_rows_that_a_notebook_has_no_log_for_are_rows(tmp_path: Path) -> None:
+    table = "Step | Training Loss | reward | entropy\n-- | -- | -- | --\n1 | 0.4125 | 1.5 | 0\n"
+    table += "".join(f"{at} | {0.4125 / at:.4f} | {at}.25 | No Log\n" for at in range(2, 6))
+    series = read(written(tmp_path, table)).series
+    assert [step for step, _ in series["Training_Loss"]] == [1, 2, 3, 4, 5]
+    assert series["reward"][1:3] == [(2, 2.25), (3, 3.25)] and len(series["entropy"]) == 1

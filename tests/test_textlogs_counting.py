@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from textlog_readings import read
 
+import barograph
 from barograph.core.roles import main_loss
+from barograph.doctor import diagnose
 
 
 def written(folder: Path, lines: list[str]) -> Path:
@@ -71,6 +73,23 @@ def test_a_list_in_a_table_is_the_parts_of_a_loss(tmp_path: Path) -> None:
     reading = read(written(tmp_path, lines))
     assert reading.series["Train_loss_1"][0] == (1000, 10.005)
     assert [value for _, value in reading.series["Train_loss_2"]] == [1.25] * 3
+    assert reading.series["Train_loss"] == [(1000, 11.255), (2000, 21.255), (3000, 31.255)]
+    assert reading.series["Test_loss"][0] == (1000, 0.75)
+
+
+def test_a_sum_of_parts_falls_though_one_of_them_rises(tmp_path: Path) -> None:
+    lines = ["Step      Train loss                Test loss                 Test metric"]
+    for at in range(40):
+        falls = 0.8**at
+        inner, outer = 0.02 if at == 0 else 90 * falls + 0.1, 7000 * falls + 0.01
+        lines.append(f"{at * 500}      [{inner:.2e}, {outer:.2e}]    [{inner * 1.1:.2e}, 0.00e+00]    []  ")
+    path = written(tmp_path, lines)
+    series = read(path).series
+    assert [series[name][0][1] for name in ("Train_loss", "Test_loss")] == [
+        7000.02,
+        7000.022,
+    ]  # the other part is of the training
+    assert not diagnose(barograph.read(path)[0])["findings"]
 
 
 def test_counts_and_losses_in_other_scripts_are_read(tmp_path: Path) -> None:

@@ -139,6 +139,32 @@ def test_memory_that_ran_out_says_what_was_asked_for(tmp_path: Path) -> None:
     assert finding["rule"] == "out_of_memory" and "2.5 GiB" in finding["message"]
 
 
+ALLOCATOR = (
+    "2019-03-04 10:11:12.3: W tensorflow/core/common_runtime/bfc_allocator.cc:273] Allocator (GPU_1_bfc) ran out of "
+    "memory trying to allocate 1.50GiB."
+)
+
+
+def test_an_allocator_that_ran_out_says_so_unless_it_is_no_failure(tmp_path: Path) -> None:
+    found, _ = facts(tmp_path / "a.log", rows(0, 300) + f"{ALLOCATOR}  Current allocation summary follows.\n")
+    assert [(fact.step, fact.fields["tried_bytes"]) for fact in found if fact.kind == "oom"] == [(295, 3 << 29)]
+    assert diagnose(barograph.read(tmp_path / "a.log")[0])["findings"][0]["rule"] == "out_of_memory"
+    found, _ = facts(
+        tmp_path / "b.log", rows(0, 300) + f"{ALLOCATOR} The caller indicates that this is not a failure.\n"
+    )
+    assert not [fact for fact in found if fact.kind == "oom"]
+
+
+def test_a_traceback_that_lost_its_line_breaks_ends_with_its_exception(tmp_path: Path) -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "main.py", line 9, in <module>    run()  File "/loop.py", line 7, '
+        'in steps    raise ValueError("Loss: nan: at all")ValueError: Loss: nan: at all\n'
+    )
+    found, _ = facts(tmp_path / "a.log", rows(0, 300) + text)
+    (end,) = [fact for fact in found if fact.kind == "end"]
+    assert end.fields["exception"] == {"type": "ValueError", "message": "Loss: nan: at all"}
+
+
 SAID = [
     "WARNING: Retrying (Retry(total=4)) after connection broken: shard-3.tar",
     "node17:411:520 [0] NCCL WARN Net : Connection closed by remote peer",

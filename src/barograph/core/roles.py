@@ -49,9 +49,9 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "loss": (
         ("train/loss", "train/mean_loss"),
         rf"(?!.*(?:val(?!ue)|eval|(?<!la)test|dev(?!ice|ian)|{ASIDE}|aux|(?<![a-z])z_?loss|kl(?!y)))"
-        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}})?loss(?:es)?|(?:.*[^a-z])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS}|bp[bc]))"
+        rf"(?:.*(?<![a-z])(?:[a-z]{{2,9}}|c)?loss(?:es)?|(?:.*[^a-z])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS}|bp[bc]))"
         rf"(?:[_/.](?:mean|avg|ema|smooth(?:ed)?|total|train|step|epoch|iter|m?lm|vae|per_[a-z]+|{_ENTROPIES}|{_ERRORS})){{0,2}}"
-        rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+"
+        rf"|{_NO_LOSS}(?:.*[^a-z])?loss[_/. ](?:train(?:ing)?[_/. ](?:last[_/. ])?)?[a-z0-9]+|loss_?value"
         r"|(?:.*[^a-z])?err(?:or)?[_/. ](?:g|d|gen(?:erator)?|disc(?:riminator)?)"
         rf"|(?:(?:the|train|training|avg|average|mean|total|current|curr)[_/. ])?(?:{_COSTS})"
         r"|(?:.*[/. ])?l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge)"
@@ -60,7 +60,7 @@ ROLES: dict[str, tuple[tuple[str, ...], str]] = {
     "eval_loss": (
         ("eval/loss", "val/loss", "eval/bpb"),
         rf"(?!.*train)(?:(?:.*[/_. ])?{HELD_OUT}(?:[/_. ].*)?[/_. ]"
-        rf"(?:(?:[a-z]{{2,9}})?(?:loss|bpb)|{_LOSSES}|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
+        rf"(?:(?:[a-z]{{2,9}}|c)?(?:loss|bpb)|{_LOSSES}|{_ENTROPIES}|{_ERRORS})(?:[/_. ].*)?"
         rf"|{HELD_OUT}[/_. ](?:{_OBJECTIVES}|{_COSTS})"
         rf"|(?:.*[/_. ])?(?:{_LOSSES}|{_ENTROPIES}|{_ERRORS})[/_. ](?:[a-z]+[/_. ])?{HELD_OUT}"
         rf"|{HELD_OUT}(?:_\d)?[_/. ]l[12]|l[12]_{HELD_OUT})",

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import data_tables, forms, tongues
+from barograph.importing.textlogs import data_tables, forms, pads, tongues
 
 _COUNT = (
     rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?|episodes?)|"
@@ -114,7 +114,7 @@ _ABOVE_RULE = expression(  # a heading of Markdown's, above its rule
     rb"(?=\n[ \t]{0,8}\|?[ \t]{0,8}:?-{2,60}[-:| \t]{0,2000}\r?\n)"
 )
 _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
-_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log")
+_NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log", b"No Log")
 _TIME = expression(
     rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
     rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"
@@ -125,6 +125,7 @@ _LETTERS = expression(rb"[A-Za-z]{3}")
 _ROW = expression(rb"[ \t]{0,8}\|[^\n]{1,4000}\|[ \t\r]{0,8}$")
 _NOTES = expression(rb"(?i)(?<=\S)[ \t]{2,40}(?:notes?|comments?)[ \t\r]*$")  # the last name of a heading
 _NOTE = expression(rb"(?<=\d)[ \t]{2,40}[A-Z][A-Za-z ,.!]{1,60}$")  # `MEDIAN CONVERGED`, in that column
+_OF_PARTS = expression(rb"(?i)(?:^|[_ ])loss(?:es)?$")
 _LIST = expression(rb"\[[^\[\]\n]{0,400}\]")  # of a loss's parts: `[0.12, 3.4e-05]`
 
 
@@ -150,9 +151,12 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
         return text
     begin = at = 0 if names else min(heads)
     lines = text[begin:].split(b"\n")
+    rows: dict[int, tuple[bytes, list[tuple[bytes, bytes]]]] = {}  # below one heading
     for index, line in enumerate(lines):
         here, at = at, at + len(line) + 1
         if here in heads and (found := heading(line) or heading_of_values(line, lines[index + 1 : index + 1 + _ROWS])):
+            _put(lines, rows, own)
+            own.pop("turns", None), own.pop("far", None)
             own["noted"] = _NOTES.search(line) is not None
             between, *names = _by_words(found, line, lines[index + 1 : index + 1 + _ROWS])
             own["turned"] = _AHEAD.match(line) is not None
@@ -167,12 +171,22 @@ def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
             line = _NOTE.sub(b"", line.rstrip()) if own.get("noted") else line
             cells = cells_of(line, between, len(names)) or _below_names(line, own.get("places", []))
             if cells:
-                said = [pair for name, cell in zip(names, cells[1:], strict=True) for pair in _each(name, cell)]
-                text_of_row = b", ".join(name + b"=" + cell for name, cell in said if not _says_nothing(cell, name))
-                lines[index] = cells[0] + b" " + text_of_row
+                rows[index] = cells[0], _each(names, cells[1:])
+    _put(lines, rows, own)
     if names or "heading" in own:
         own["heading"] = [word.decode("utf-8", "replace") for word in (between, *names)] if names else [""]
     return text[:begin] + b"\n".join(lines)
+
+
+def _put(lines: list[bytes], rows: dict[int, tuple[bytes, list[tuple[bytes, bytes]]]], own: dict[str, Any]) -> None:
+    """The rows below a heading in the place of their lines, each with its names; none are left."""
+    if any(b"nan" in cell.lower() for _, said in rows.values() for _, cell in said):
+        filled = pads.without([said for _, said in rows.values()], own)
+        rows.update({index: (rows[index][0], said) for index, said in zip(rows, filled, strict=True)})
+    for index, (first, said) in rows.items():
+        pairs = (name + b"=" + cell for name, cell in said if not _says_nothing(cell, name))
+        lines[index] = first + b" " + b", ".join(pairs)
+    rows.clear()
 
 
 def _as_columns(text: bytes, own: dict[str, Any]) -> bytes:
@@ -351,10 +365,24 @@ def _names(line: bytes) -> tuple[bytes, list[bytes]]:
     return between, [cell.strip() for cell in rest.split(between) if cell.strip()]
 
 
-def _each(name: bytes, cell: bytes) -> list[tuple[bytes, bytes]]:
-    """A cell's name and number; of a list a name for each."""
-    parts = _parts(cell)
-    return [(name, cell)] if len(parts) < 2 else [(b"%s_%d" % (name, at), part) for at, part in enumerate(parts, 1)]
+def _each(names: list[bytes], cells: list[bytes]) -> list[tuple[bytes, bytes]]:
+    """The names and numbers of a row; of a list a name for each, and the sum of a loss's parts.
+
+    Parts that are 0 in every list but the first were left out of an evaluation: those of the first stand for them.
+    """
+    said, first = list[tuple[bytes, bytes]](), list[float]()
+    for name, cell in zip(names, cells, strict=True):
+        parts = _parts(cell)
+        if len(parts) < 2:
+            said.append((name, cell))
+            continue
+        if _OF_PARTS.search(name):
+            numbers = [*map(float, parts)]
+            first = first if len(first) == len(numbers) else numbers
+            whole = sum(number or of_first for number, of_first in zip(numbers, first, strict=True))
+            said.append((name, b"%.9g" % whole))
+        said += [(b"%s_%d" % (name, at), part) for at, part in enumerate(parts, 1)]
+    return said
 
 
 def _parts(cell: bytes) -> list[bytes]:

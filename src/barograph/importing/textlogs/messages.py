@@ -60,6 +60,8 @@ _EXCEPTION = expression(
     rb"(?:_?[A-Z]\w{0,80}(?:Error|Exception|Exit|Interrupt|Timeout|Unavailable)|Exception|StopIteration))"
     rb"(?::\s?(.*))?$"
 )
+_FRAME = expression(rb'File "[^"\n]{1,300}", line \d{1,7}, in ')
+_LAST = expression(rb"(?<![A-Za-z_.])[A-Z]\w{0,80}(?:Error|Exception)(?=: )")  # behind frames on one line
 _BEHIND_IT, _LEFT = 3, 64  # lines with words behind the last words of a program that has failed; lines looked at
 _ALONE = expression(
     rb"\s{0,2}(?:\[?(?:rank|default)\s?\d{0,6}\]?:\s?)?(?=[A-Za-z_])"
@@ -70,12 +72,13 @@ _MEMORY = expression(
     rb"CUDA_ERROR_OUT_OF_MEMORY|"
     rb"CUDA(?: runtime)? error.{0,20}out of memory|cudaSuccess.{0,20}out of memory|Out of memory error on GPU|"
     rb"THCudaCheck FAIL .{0,200}: out of memory|OOM when allocating|not enough memory: you tried to allocate|"
+    rb"Allocator \(\w{1,40}\) ran out of memory trying to allocate (?![^\n]{0,400}not a failure)|"
     rb"(?:MemoryError|Error: ).{0,20}Unable to allocate \d|"
     rb"Command buffer execution failed: Insufficient Memory|CommandBufferCallbackErrorOutOfMemory"
 )
 _NUMBERS = b"0123456789"
 _OPENING = expression(rb"(?!Traceback|.{0,80}(?i:warn|error))(?=.{16})(?:[^A-Za-z\n]{0,40}[A-Za-z]{2,40}){3}")
-_TRIED = expression(rb"(?i)tried to allocate ([\d.]{1,12}) ([KMGT])i?B")
+_TRIED = expression(rb"(?i)(?:tried|trying) to allocate ([\d.]{1,12}) ?([KMGT])i?B")
 _UNITS = {b"K": 1 << 10, b"M": 1 << 20, b"G": 1 << 30, b"T": 1 << 40}
 # how a process ends that can't say so itself, the plainest words first: pattern, status, signal
 _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
@@ -259,7 +262,9 @@ def _goes_on(lines: list[bytes], left: list[bytes], index: int) -> bool:
 
 def _ended(index: int, line: bytes, begins: int) -> Message | None:
     """A traceback's last line, which stands as far to the right as its first one, or at the margin."""
-    for rest in (line[begins:], line):
+    joined = line.count(b'File "') > 1 and sum(1 for _ in _FRAME.finditer(line)) > 1  # its line breaks were lost
+    last = max((found.start() for found in _LAST.finditer(line)), default=0) if joined else 0
+    for rest in (line[last:] if last else line[begins:], line):
         match = _EXCEPTION.match(rest)
         if match:
             kind, words = _text(match[1]), _text(match[2] or b"")

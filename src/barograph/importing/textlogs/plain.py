@@ -29,6 +29,7 @@ from barograph.importing.textlogs import (
     forms,
     headings,
     heldout,
+    listed,
     measures,
     objects,
     pairs,
@@ -94,7 +95,7 @@ class Plain(engine.Dialect):
         if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
-        text = rounded.spread(text, own)
+        text = listed.named(rounded.spread(text, own))
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)
 

@@ -24,6 +24,7 @@ from barograph.doctor.rules.loss.short_runs import (
     accuracies_of_a_guess,
     answers_by_chance,
     drops_to_a_guess,
+    evaluations_stay_a_guess,
     falls_evenly,
     few_stay_a_guess,
     losses_stay_a_guess,
@@ -102,7 +103,8 @@ class NotLearning(CurveRule):
     more whose evaluations give one class for all in three quarters, while the medians are a guess's, and no loss is
     1.5% better; of eight rows in 500 steps with losses within 0.03%, and half of the accuracies at it. Where no
     accuracy is logged, eight epochs or more from the first one on, each with its evaluation, are enough of which all
-    losses are within 0.3% of those of a guess among twenty or fewer. So is a loss of ln 2 beside an area under the
+    losses are within 0.3% of those of a guess among twenty or fewer; and six evaluations so near to one, whose accuracy
+    is the same each time, where no loss of the training is lower. So is a loss of ln 2 beside an area under the
     curve that is a half in each epoch. Nor is anything learnt but the labels' shares in twenty epochs or more whose
     evaluations rest within a hundredth from the first quarter on, at ln 2 or less, with the training's last third
     beside them, while no area is more than 0.05 from a half, and in the later half they are not above it, as those of
@@ -383,6 +385,8 @@ class NotLearning(CurveRule):
         alone = not count and not len(beside[0]) and not len(beside[2]) and int(rows.step[0]) <= 1
         if alone and _counts(history) == "epoch" and not is_game(history, channel):
             count = losses_stay_a_guess(rows.value, beside[1])
+        held_out = 0 if count or _counts(history) != "epoch" else evaluations_stay_a_guess(rows.value, *beside[1:])
+        count = count or held_out
         told = self._told is not None and self._told.severity != "info"
         span = int(rows.step[-1] - rows.step[0])
         epochs = count = (count if span <= 1.5 * len(rows) else 0) or (
@@ -404,12 +408,14 @@ class NotLearning(CurveRule):
             yield from same_answers(self, rows, never_changes(rows.value, printed))
         if epochs and not told:
             shown = accuracies_of_a_guess([beside[0][1:], beside[2]], count)
+            at_once = held_out or abs(rows.value[0] / math.log(count) - 1) < _OFF
             yield self.finding(
                 int(rows.step[0]),
                 f"In each of {len(rows)} {_unit(history) if span <= 1.5 * len(rows) else 'rows'} "
-                + ("the losses of training and evaluation" if alone else f"loss and {shown}")
+                + ("the evaluation's loss and accuracy" if held_out
+                   else "the losses of training and evaluation" if alone else f"loss and {shown}")
                 + f" are those of a uniform guess among {count}"
-                + ("" if abs(rows.value[0] / math.log(count) - 1) < _OFF else ", but for the training's first"),
+                + ("" if at_once else ", but for the training's first"),
                 severity="warning",
                 last_step=last - 1,
                 segment=self._segment,

@@ -236,6 +236,19 @@ def losses_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any]) -> int:
     return count if abs(losses / math.log(count) - 1).max() < _BOTH else 0
 
 
+def evaluations_stay_a_guess(value: NDArray[Any], evaluation: NDArray[Any], correct: NDArray[Any]) -> int:
+    """The same of six evaluations or more, within 0.3% of the loss of a guess among twenty or fewer, whose accuracy is
+    each time the same, about one in that many, where no loss [n] of the training is below it: what is added to these
+    falls, and nothing is learnt."""
+    if min(len(value), len(evaluation), len(correct)) < _SIX_EPOCHS or not evaluation.min() > 0:
+        return 0
+    count = round(math.exp(min(float(numpy.median(evaluation)), math.log(2 * _CLASSES))))
+    if not 2 <= count <= _CLASSES or numpy.ptp(correct) or abs(correct[0] * count - 1) > _BY_CHANCE:
+        return 0
+    near = abs(evaluation / math.log(count) - 1).max() < _NEAR_ABOVE
+    return count if near and value.min() / math.log(count) - 1 > -_GUESS else 0
+
+
 def drops_to_a_guess(value: NDArray[Any], correct: NDArray[Any], steps: int) -> int:
     """Among how many classes losses [n] are a guess from the second row on, three of them at least in a thousand steps,
     where the first is half as high again or more, and the evaluations' accuracy is the same each time, to the last

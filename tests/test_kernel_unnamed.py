@@ -104,6 +104,17 @@ def test_two_rows_of_the_training_between_evaluations_that_the_watch_saw_are_eno
     assert played(given, each)[0] == ("recall/nats" if told else None)
 
 
+@pytest.mark.parametrize("each", [1, 7, STEPS])
+@pytest.mark.parametrize(("name", "told"), [("recall/weighted_loss", False), ("val/nats", True)])
+def test_what_is_logged_in_each_step_is_none_where_each_has_passes_without_gradients(
+    name: str, told: bool, each: int
+) -> None:
+    rows = np.arange(STEPS)  # as a generator's loss beside its discriminator's
+    seen = {"model/evaluated_steps": (rows[2:6], rows[2:6] + 0.0)}
+    given = {"fit/weighted_loss": (rows, FALLS), name: (rows, FALLS + 0.2)} | seen
+    assert played(given, each)[0] == (name if told else None)
+
+
 @pytest.mark.parametrize("each", [1, 50, STEPS])
 @pytest.mark.parametrize(
     ("loss", "name", "seen", "told"),

@@ -61,6 +61,13 @@ def test_similarities_of_a_batch_with_itself_are_seen(written: Callable[..., Ten
 
 
 @pytest.mark.parametrize("written", WRITTEN)
+@pytest.mark.parametrize("hides", [True, False])
+def test_what_a_sum_leaves_out_is_seen(written: Callable[..., Tensor], hides: bool) -> None:
+    loss = written(functional.normalize(weight * 1.0, dim=1) @ away.T / 0.2, hides)
+    assert of(loss.mean(), "loss_hides") == ({"loss_hides": 1} if hides else {})
+
+
+@pytest.mark.parametrize("written", WRITTEN)
 def test_the_sign_and_the_sum_of_a_written_cross_entropy_are_seen(written: Callable[..., Tensor]) -> None:
     unit = functional.normalize(weight * 1.0, dim=1)
     loss = written(unit @ unit.T / 0.2, True)

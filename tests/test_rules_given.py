@@ -59,6 +59,11 @@ def test_what_says_it_first_is_the_same_live_and_in_replay(pieces: tuple[int, ..
     assert (finding.step, finding.found) == (0, 2)
 
 
+def test_pairs_of_each_micro_batch_alone_are_added_though_something_passes_without_gradients() -> None:
+    assert look(4.0, loss_pairs=16.0, places=16.0, passes_without_gradients=1.0)
+    assert look(4.0, loss_pairs=64.0, places=16.0)
+
+
 def test_a_scalers_scale_is_not_counted() -> None:
     assert look(4.0 * 1024, config={"gradient_accumulation_steps": 4, "precision": "fp16"}, loss_scale=1024.0)
 
@@ -72,6 +77,7 @@ def test_a_scalers_scale_is_not_counted() -> None:
         (4.0, 1.0, {}),  # another number is logged
         (4.0, 4.0, {"clip_coefficient": 0.25}),  # divided behind the passes
         (4.0, 4.0, {"loss_weight": 0.25}),  # the gradient of the output says more
+        (4.0, 4.0, {"loss_pairs": 64.0, "places": 16.0, "passes_without_gradients": 1.0}),  # each is of all pairs
         (4.05, 4.0, {}),
     ],
 )

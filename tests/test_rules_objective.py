@@ -363,6 +363,8 @@ def test_a_loss_whose_factor_turns_is_reversed_from_then_on(
     assert ("loss_reversed" in found) == says
     if says:
         assert found["loss_reversed"].step == turns
+        hides = of_graph(loss_multiplied=figure, loss_hides=1.0)  # without its answers a contrast comes below 0
+        assert "loss_reversed" not in warned({"train/loss": every(loss), **hides}, rows)
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])
@@ -403,6 +405,15 @@ def test_what_is_alike_without_any_training_shows_no_order_that_was_learnt(
 def test_a_trained_model_with_adapters_at_0_may_begin_far_above_a_guess(drawn: float | None, warns: bool) -> None:
     figures = {"output_width": 40.0, "softmax_twice": 0.0, "frozen_parameters": 30.0}
     figures |= {} if drawn is None else {"adapters_drawn": drawn}
+    assert ("initial_loss" in warned({"loss": every(4 * FALLS)} | of_graph(**figures))) == warns
+
+
+@pytest.mark.parametrize(("adapters", "drawn", "warns"), [(28.0, 0.0, False), (28.0, 3.0, True), (0.0, 0.0, True)])
+def test_adapters_beside_layers_that_are_not_as_drawn_are_of_a_trained_model(
+    adapters: float, drawn: float, warns: bool
+) -> None:
+    figures = {"output_width": 40.0, "softmax_twice": 0.0, "frozen_parameters": 30.0}
+    figures |= {"trained_adapters": adapters, "frozen_as_drawn": drawn}
     assert ("initial_loss" in warned({"loss": every(4 * FALLS)} | of_graph(**figures))) == warns
 
 

@@ -170,6 +170,17 @@ def test_a_rise_below_a_guess_as_negatives_get_harder_is_no_want_of_warmup(
     assert one.severity == severity
 
 
+@pytest.mark.parametrize(("fell", "severity"), [(0.4, "info"), (0.0, "warning")])
+def test_a_term_that_grows_while_the_main_one_falls_is_no_want_of_warmup(fell: float, severity: str) -> None:
+    steps = np.arange(150)
+    main = 0.36 * (1 - fell * np.clip(steps / 100, 0, 1)) + np.random.default_rng(0).normal(0, 0.005, 150)
+    codes = 0.03 + 0.5 * np.clip((steps - 20) / 40, 0, 1)  # as a codebook's, until encodings have grown
+    series = {"train/loss": (steps, main + codes), "train/recon": (steps, main), "train/codes": (steps, codes)}
+    series |= {"train/lr": (steps, np.full(150, 2e-3))}
+    one = next(one for one in found([rule() for rule in RULES], series) if one.rule == "missing_warmup")
+    assert one.severity == severity
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns(("train/lr", "train/loss")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:

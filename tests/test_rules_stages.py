@@ -313,3 +313,15 @@ def test_a_task_that_begins_where_the_one_before_was_known_by_heart_is_a_stage(a
     columns = {"train/loss": np.concatenate([learnt, known, anew]), "task": (np.arange(200) >= at).astype(int)}
     found = findings([Divergence()], columns).values()
     assert ("divergence" not in {one.rule for one in found if one.severity != "info"}) == quiet
+
+
+@pytest.mark.parametrize("cuts", [(), (20, 40, 60, 120)])
+@pytest.mark.parametrize(("logged", "severity"), [(True, "info"), (False, "critical")])
+def test_a_term_that_is_more_than_the_loss_counts_where_another_makes_up_for_it(
+    logged: bool, severity: str, cuts: tuple[int, ...]
+) -> None:
+    main = 0.36 * np.exp(-STEP / 60.0)  # falls, while codes get farther from what they stand for
+    codes = -0.12 + 0.5 * np.clip((STEP - 20) / 60.0, 0, 1)
+    columns = {"loss": main + codes, "recon": main} | ({"codes": codes} if logged else {})
+    found = [one for one in findings([Divergence()], columns, cuts=cuts).values() if one.rule == "divergence"]
+    assert [one.severity for one in found][-1] == severity

@@ -41,7 +41,7 @@ else:
     numpy = lazy("numpy")
 
 _BEFORE = 4  # rows of the training's loss before one of the evaluation's
-_BETWEEN = 2  # rows of the training between two of an evaluation that the watch saw
+_BETWEEN = 2  # steps between two evaluations that the watch saw
 _NEAR = 8  # of them, the newest that it is compared with
 _LOOKED = 32  # rows among which two have to stand behind the first of the training
 _HIGHEST, _LOWEST, _NEAREST = 8.0, 0.25, 0.5  # times the training's loss: at first; at least, of data or of a loss
@@ -164,7 +164,7 @@ def evaluation_by_rows(channels: Mapping[str, One], loss: One) -> tuple[One | No
         if _is_as_good(channels, name, two, loss):
             continue
         near = _distance(two, loss, _LOWEST, True) if of_data else None
-        at = None if not seen or near is not None else _at_evaluations(two, loss, seen)
+        at = None if not seen or near is not None else _at_evaluations(two, loss, seen, of_data)
         if at is None and seen and near is None:
             pending += [channel, *seen]  # the watch's records come behind the rows of a fast loop
         kind = _by_its_name(name, loss.name)
@@ -265,10 +265,12 @@ def _first_two(channel: ReadSeries, loss: ReadSeries) -> tuple[tuple[int, float,
 
 
 def _at_evaluations(
-    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, seen: Sequence[ReadSeries]
+    two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries, seen: Sequence[ReadSeries], in_a_row: bool = True
 ) -> bool | None:
     """Whether the watch has seen an evaluation at each of two rows, another one each time: a record is of the step
-    behind the last one of the training that was logged then, or one of the next few. None where it has not come."""
+    behind the last one of the training that was logged then, or one of the next few. None where it has not come.
+    in_a_row: whether these may be two steps in a row. As a rule, passes of each step belong to the training, as those
+    of a generator for its discriminator's step do, and what is logged in each is a part of it."""
     rows, theirs = loss.rows(), sorted({int(step) for one in seen for step in one.rows(0, _LOOKED).step})
     found = set()
     for _, _, before in two:
@@ -277,7 +279,8 @@ def _at_evaluations(
             return None
         last = max(int(rows.step[after]), step + 1) + _SLACK
         found |= {next((one for one in theirs if step < one <= last), None)}
-    return len(found) == len(two) and None not in found
+    steps = sorted(one for one in found if one is not None)
+    return len(steps) == len(two) and (in_a_row or steps[-1] - steps[0] >= _BETWEEN)
 
 
 def _added_up(channels: Mapping[str, One], two: tuple[tuple[int, float, list[float]], ...], loss: ReadSeries) -> float:
@@ -322,7 +325,7 @@ def _distance(
     if max(first, second) <= 1 and second > 1.05 * first and levels[1] < 0.98 * levels[0]:
         return None  # a share of what is right, rather
     between = after[len(before) :]
-    few = len(between) < (_BETWEEN if seen else _BEFORE)
+    few = len(between) < _BEFORE
     if not of_data and (few or (_is_mean(first, before) and _is_mean(second, between))):
         return None
     return abs(math.log(times[0]))

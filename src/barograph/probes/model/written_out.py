@@ -18,6 +18,7 @@ _NEAR = 32  # nodes from the loss on, between it and its terms
 _SHAPED = frozenset({"View", "UnsafeView", "Reshape", "ReshapeAlias", "Squeeze", "Unsqueeze", "Alias", "ToCopy",
                      "Select", "Clone"})  # fmt: skip
 _HIDES = frozenset({"Mul", "MaskedFill", "Where", "Index", "MaskedSelect", "Sub", "Add", "Fill", "FillDiagonal"})
+_MASKS = frozenset({"MaskedFill", "Where", "Index", "MaskedSelect", "Fill", "FillDiagonal"})
 _OF_TERMS = _SHAPED | {"Neg", "Mean", "Sum", "Add", "Sub"}
 _OF_SIDES = {"Mul", "Div", "Split", "SplitWithSizes", "Slice", "Index", "Unbind", "Select", "Stack", "Cat"}
 _PRODUCTS = ("Addmm", "Mm", "Bmm", "NativeLayerNorm")
@@ -28,8 +29,9 @@ _HINGES = frozenset({"Relu", "Clamp", "ClampMin"})
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_reversed`, `loss_multiplied`, `loss_summed`, `loss_pairs` and what belongs to it, as `objective` and
-    `loss_graph` have them; `preference_averaged`: whether the log probabilities of a preference's answers are averaged
-    over their tokens; `preference_compared`: 1 or 2 where such answers are compared by squares or hinges;
+    `loss_graph` have them; `loss_hides`: 1 if some of what a cross-entropy's sums are over is hidden, or left out,
+    which may be the answers themselves; `preference_averaged`: whether the log probabilities of a preference's answers
+    are averaged over their tokens; `preference_compared`: 1 or 2 where such answers are compared by squares or hinges;
     `squares_added`: how many squares, or sizes, of differences are added up for each that an average is over, and
     `squares_of_batch`: whether no average is over them; `scaled_squares_added`: the same number where the whole is
     multiplied or divided by one that is not to be seen, as by the number of micro-batches; `errors_averaged`: how many
@@ -97,6 +99,17 @@ def _exponentials(node: Any) -> tuple[Any, bool, int] | None:
     return (under[0], hidden, sign) if len(under) == 1 and kind(under[0]) == "Exp" else None
 
 
+def _is_masked(node: Any) -> bool:
+    """Whether something is hidden in what goes into a sum of exponentials."""
+    for _ in range(6):
+        if kind(node) in _MASKS:
+            return True
+        if len(behind(node)) != 1 or kind(node) not in _SHAPED | {"Mul", "Div", "Add", "Sub", "Transpose", "T"}:
+            return False
+        node = behind(node)[0]
+    return False
+
+
 def _picked(node: Any) -> Any:
     """The softmax of which this is the logarithm of each row's answer; None of another node."""
     if kind(node) in PICKS:
@@ -124,6 +137,8 @@ def _cross_entropy(root: Any) -> dict[str, float]:
     found = {"loss_multiplied": 1.0} if scaled else {"loss_reversed": float(signs == {-1})}
     if picked:
         return found  # the rest is known of every pick
+    if any(hidden or _is_masked(exponent) for _, _, (exponent, hidden, _) in wholes):
+        found["loss_hides"] = 1.0
     if not scaled and not averaged and len(wholes) == 1:
         found["loss_summed"] = float(math.prod(shape(wholes[0][0])))
     for _, _, (exponent, hidden, _) in wholes:

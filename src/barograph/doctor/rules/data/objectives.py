@@ -82,7 +82,9 @@ class LossReversed(GraphRule):
     multiple of such losses, and below 0 in all 20, or in 20 rows in a row from a later step on. It falls without end,
     and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding. An overlap of
     outputs and targets (Dice, the intersection over the union), whose best is 1, is to be largest: one that the loss
-    has with a plus is reversed too. `nll_loss` of scores or probabilities is below 0 with the right sign.
+    has with a plus is reversed too. A cross-entropy whose sums leave something out, as the answers themselves are left
+    out of a decoupled contrast (`model/loss_hides`), may come below 0 later on. `nll_loss` of scores or probabilities
+    is below 0 with the right sign.
 
     What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """
@@ -108,7 +110,8 @@ class LossReversed(GraphRule):
         if self._below != self.at["rows"] or self._rows == self._below:
             return
         multiplied, other = (watched(history, name, place) for name in ("loss_multiplied", "loss_reversed"))
-        if (multiplied == 1 or other == 0) and not without_logarithm(history, place):
+        hides = watched(history, "loss_hides", place) == 1
+        if (multiplied == 1 or other == 0) and not hides and not without_logarithm(history, place):
             yield self.finding(
                 self._since, f"The loss is below 0 since step {self._since}, and its graph is a multiple of losses "
                 "that are never negative: the factor has turned.", found=place[0], segment=place[2], confidence=_PROOF,

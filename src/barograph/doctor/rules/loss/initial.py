@@ -27,10 +27,11 @@ def _first(history: RunHistory, name: str, time: int) -> float:
 
 def _trained_before(history: RunHistory, by: int) -> bool:
     """Whether normalisation weights are others than the ones they begin with: those that are trained, or those that are
-    not, however little of the model they are, for layers of few bits have no parameters; or adapters begin at 0, as is
-    done to what was trained before."""
+    not, however little of the model they are, for layers of few bits have no parameters; or adapters begin at 0, or are
+    beside frozen layers none of which is as torch draws it, as is done to what was trained before."""
     frozen = _first(history, "frozen_gains_new", by) == 0
-    return frozen or _first(history, "untrained", by) == 0 or _first(history, "adapters_drawn", by) == 0
+    adapted = _first(history, "trained_adapters", by) > 0 and _first(history, "frozen_as_drawn", by) == 0
+    return frozen or adapted or _first(history, "untrained", by) == 0 or _first(history, "adapters_drawn", by) == 0
 
 
 _WAITS = 8  # rows for what the watch saw of the first step
@@ -62,8 +63,8 @@ class InitialLoss(Rule):
     even so, that each target has more weight comes first. Where other losses are added, as the graph shows, and the
     weight of that of the output is not known, the guess is of a part alone: an info finding. So is one up to four times
     that number (of the sum of undivided losses of micro-batches, as many times more) of a model that was trained
-    before, as its normalisation weights show, or adapters that begin at 0: it is sure of what it had learnt, and the
-    new task has other answers."""
+    before, as its normalisation weights show, or adapters that begin at 0, or are beside frozen layers that are other
+    than torch draws them: it is sure of what it had learnt, and the new task has other answers."""
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
     needs = ("loss", "vocabulary|=model/softmax_twice|=model/loss_classes")

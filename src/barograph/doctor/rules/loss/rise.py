@@ -7,6 +7,7 @@ Out:  what `Divergence` asks of a rise that it has seen.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy
 
@@ -193,7 +194,8 @@ def _falls_back(history: RunHistory, best: Tick, tick: Tick) -> bool:
 def falling_term(history: RunHistory, onset: int, last: int, segment: int, whole: int | None = None) -> str:
     """The logged term that was nearly all of the loss before a rise, where that has fallen since: what rises is added
     to it. Of a rise that begins with the first rows these are what was before: a codebook's term, say, is small until
-    what it is compared with has grown. whole: the step at which it was nearly all, if that is an earlier one."""
+    what it is compared with has grown. It may be more than the loss where another logged one makes up for it. whole:
+    the step at which it was nearly all, if that is an earlier one."""
     loss = history.role("loss")
     rows = loss.rows() if loss is not None else None
     if rows is None or loss is None or rows.first:
@@ -209,14 +211,31 @@ def falling_term(history: RunHistory, onset: int, last: int, segment: int, whole
     for name, channel in sorted(history.channels.items()):
         if channel is loss or not _TERM.search(name) or _ELSEWHERE.search(name):
             continue
-        beside = channel.rows()
-        part = beside.value[(beside.segment == segment) & (beside.step <= last) & (beside.time <= time[-1])]
-        if len(part) != len(value) or not (part > 0).all() or not (part <= 1.001 * value).all():
+        part = _until(channel, segment, last, time[-1])
+        if len(part) != len(value) or not (part > 0).all():
+            continue
+        if not (part <= 1.001 * value).all() and not _makes_up(history, value - part, segment, last, time[-1]):
             continue
         nearly_all = numpy.median(part[first]) >= _NEARLY_ALL * numpy.median(value[first])
         if nearly_all and numpy.median(part[-_ROWS:]) <= _FELL * numpy.median(part[then]):
             return name
     return ""
+
+
+def _until(channel: Channel, segment: int, last: int, time: int) -> Any:
+    rows = channel.rows()
+    return rows.value[(rows.segment == segment) & (rows.step <= last) & (rows.time <= time)]
+
+
+def _makes_up(history: RunHistory, rest: Any, segment: int, last: int, time: int) -> bool:
+    """Whether a logged series is what a term and the loss differ by, row by row."""
+    for name, channel in history.channels.items():
+        if name.count("/") > 1 or name.startswith("model/") or channel.end < len(rest):
+            continue
+        some = _until(channel, segment, last, time)
+        if len(some) == len(rest) and numpy.allclose(some, rest, rtol=1e-4, atol=1e-5 * float(rest.std())):
+            return True
+    return False
 
 
 def leap_of(channel: Channel, rate: Channel | None, onset: int, tick: Tick, start: float) -> str:

@@ -78,7 +78,8 @@ class LossWeight(Rule):
     two losses else. Or it is so within 30%, as where the last micro-batch's loss is logged, k is 3 or more, and the
     mean of what the passes were called with is the evaluation's loss, within the power 0.3 of k; or, without an
     evaluation, before the fourth step and with 4 passes or more, 0.8 to 1.4 times the loss of a guess among the
-    classes of its cross-entropy.
+    classes of its cross-entropy. Where each loss is of the pairs of all micro-batches, the others' outputs from passes
+    without gradients, as gradients are cached, their sum is meant.
     """
 
     name, family, kind, severity = "loss_weight", "loss", "exploding", "warning"
@@ -175,7 +176,7 @@ class LossWeight(Rule):
         half = known(history.channel("model/half_parameters"), *one.place) > 0
         added = one.passes == parts >= 2 and abs(times / parts - 1) < self.at["half" if half else "same"]
         added = added or (one.passes == parts and self._whole(history, one, times))
-        if shown or not added or abs(clipped * parts - 1) < 0.002:
+        if shown or not added or abs(clipped * parts - 1) < 0.002 or _compares_all(history, one.passes, one.place):
             self._times = []
             return
         self._times = [look for look in self._times if look[1] == segment] + [(step, segment, "added")]
@@ -220,7 +221,8 @@ class LossWeight(Rule):
         parts = self._parts(history, counted, step, time, segment)
         clipped = known(history.channel("model/clip_coefficient"), step, time, segment)
         apart = bool(self._added) and self._added[-1][1] != segment
-        several = (whole == 1 or term == 1) and parts >= 2 and parts == counted and passes % counted == 0
+        several = (whole == 1 or term == 1) and not _compares_all(history, parts, (step, time, segment))
+        several = several and parts >= 2 and parts == counted and passes % counted == 0
         return several and not apart and not scaled_loss(history, time) and abs(clipped * parts - 1) >= 0.002
 
     def _of_bits(self, history: RunHistory, weight: float, step: int, time: int, segment: int) -> str:
@@ -327,6 +329,14 @@ class LossWeight(Rule):
             evidence={"weight": rounded(weight)}, causes=[cause], confidence=0.95 if shown else 0.6,
             remedies=[_REMEDIES.get(what, _REMEDIES["summed"]).format(number=number)],
         )  # fmt: skip
+
+
+def _compares_all(history: RunHistory, parts: float, place: Place) -> bool:
+    """Whether each of a step's losses is of the pairs of all its micro-batches, of which the others' outputs come from
+    passes without gradients: each has the gradient of its own rows, and their sum is that of the whole."""
+    pairs, rows, without = (known(history.channel(f"model/{name}"), *place)
+                            for name in ("loss_pairs", "places", "passes_without_gradients"))  # fmt: skip
+    return without == 1 and parts >= 2 and rows > 1 and pairs >= parts * rows
 
 
 _REMEDIES = {

@@ -22,6 +22,7 @@ from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.stages import WITH_STAGE, stage_begins
 from barograph.doctor.kernel.wording import GO_BACK, Case
+from barograph.doctor.rules.loss.rise import falling_term
 from barograph.doctor.rules.optimizer.again import is_meant
 
 RATES = ("learning_rate", "lr", "max_lr")
@@ -377,8 +378,9 @@ class MissingWarmup(Rule):
     The first row's rate is at least 0.95 of the highest of the first 100 rows, and the median of 5 losses climbs by 10%
     and by 4 robust standard deviations above the first losses within those rows. A warning where the loss is still
     above its start at row 100, otherwise an info finding. It is one as well where the loss stays below a guess's, and
-    rises as a queue of negatives is filled, or as the network that the targets come from moves away from the model. A
-    start without warm-up that does no harm is silent, as is going on from a checkpoint.
+    rises as a queue of negatives is filled, or as the network that the targets come from moves away from the model; or
+    where what rises is another term than the one that the loss nearly was at first, and that falls. A start without
+    warm-up that does no harm is silent, as is going on from a checkpoint.
     """
 
     name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"
@@ -420,6 +422,7 @@ class MissingWarmup(Rule):
         end = float(windows[-5:].mean())
         guesses = (guess(history, last + 1, int(rows.segment[0])) for guess in (queue_guess, teacher_guess))
         harms = end > start and top >= max(guesses)
+        harms = harms and not falling_term(history, int(rows.step[begin]), last, int(rows.segment[0]), 0)
         yield self.finding(
             int(rows.step[begin]),
             f"The learning rate starts at its maximum, {rates[0]:.3g}, and the loss rises from "

@@ -19,6 +19,7 @@ from barograph.doctor.rules.activations.reach import UnreachedParameters
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from watched_losses import classes, net, train  # noqa: E402
 
 
@@ -289,13 +290,44 @@ class Adapted(nn.Module):
         return self.base(inputs) + functional.linear(functional.linear(inputs, self.lora_a), self.lora_b)
 
 
+class PackedLora(nn.Module):
+    """The same beside a layer of eight bits, which is no parameter."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        weight = nn.init.orthogonal_(torch.empty(width, width))
+        self.register_buffer("packed", (100 * weight).round().to(torch.int8))
+        self.lora_a = nn.Parameter(torch.randn(3, width) / width)
+        self.lora_b = nn.Parameter(torch.zeros(width, 3))
+
+    def base(self, inputs: Any) -> Any:
+        return functional.linear(inputs, self.packed.float() / 100)
+
+    def forward(self, inputs: Any) -> Any:
+        return self.base(inputs) + functional.linear(functional.linear(inputs, self.lora_a), self.lora_b)
+
+
+class PackedInside(PackedLora):
+    """The same, with the adapter in a module around the layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.layer = nn.Module()
+        self.layer.register_buffer("packed", self.packed)
+        self.layer.bias = nn.Parameter(torch.zeros(width), requires_grad=False)
+        del self.packed
+
+    def base(self, inputs: Any) -> Any:
+        return functional.linear(inputs, self.layer.packed.float() / 100, self.layer.bias)
+
+
 class Layered(nn.Module):
     """Adapted layers, of which the first may run under `no_grad()`: always, now and then, or not at all."""
 
-    def __init__(self, without: str) -> None:
+    def __init__(self, without: str, make: Any = Adapted) -> None:
         super().__init__()
         torch.manual_seed(5)
-        self.first, self.second, self.head = Adapted(12), Adapted(12), nn.Linear(12, 6)
+        self.first, self.second, self.head = make(12), make(12), nn.Linear(12, 6)
         self.without, self.passes = without, 0
 
     def forward(self, inputs: Any) -> Any:
@@ -303,15 +335,21 @@ class Layered(nn.Module):
         off = self.without == "always" or (self.without == "at first" and self.passes < 15)
         if self.without == "left out":
             return self.head(self.second(self.first.base(inputs)).relu())
+        if self.without == "checkpointed":
+            values = checkpoint(self.first, inputs, use_reentrant=True).relu()
+            return self.head(self.second(values))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not off):
             values = self.first(inputs).relu()
         return self.head(self.second(values))
 
 
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("make", [Adapted, PackedLora, PackedInside])
 @pytest.mark.parametrize(
     ("without", "trained", "severity"),
     [
         ("always", False, "warning"),
+        ("checkpointed", False, "warning"),
         ("always", True, "info"),  # an adapter that was trained before
         ("at first", False, None),
         ("left out", False, None),
@@ -319,9 +357,9 @@ class Layered(nn.Module):
     ],
 )
 def test_adapters_in_layers_that_run_without_gradients_are_told(
-    tmp_path: Path, without: str, trained: bool, severity: str | None
+    tmp_path: Path, without: str, trained: bool, severity: str | None, make: Any
 ) -> None:
-    model = Layered(without)
+    model = Layered(without, make)
     if trained:
         nn.init.normal_(model.first.lora_b, std=0.1)
     found, _ = train(tmp_path, model, functional.cross_entropy, classes, 40)

@@ -9,6 +9,8 @@ import pytest
 from rule_columns import findings as findings_by
 from rule_curves import found as findings_of
 
+from barograph.doctor.kernel.registry import make_rules
+from barograph.doctor.kernel.story import tell
 from barograph.doctor.rules.rl.columns import ReferenceColumns
 
 ROWS = 80
@@ -160,6 +162,28 @@ def test_a_reference_that_is_made_anew_behind_a_resume_is_told(
     columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     found = findings_of([ReferenceColumns()], columns | {"train/loss": (steps, loss, segments)}, pieces, config=config)
     assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told
+
+
+def test_what_the_loss_does_behind_a_resume_comes_of_its_reference() -> None:
+    loss = np.where(STEP < 40, 0.4, 0.69 - 1e-3 * (STEP - 40))
+    loss[0], loss[40] = np.log(2), np.log(2)
+    columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns |= {"train/loss": (STEP, loss, np.where(STEP < 40, 1, 2)), "model/adapter_rank": (STEP[:1], np.ones(1))}
+    told = tell(findings_of(make_rules(), columns))
+    worst = told[0]
+    assert (worst.rule, worst.severity) == ("reference_columns", "critical")
+    assert worst.causes[0].startswith("reference wrong")
+    assert any("merged" in remedy for remedy in worst.remedies)
+
+
+@pytest.mark.parametrize("adapters", [False, True])
+def test_a_policy_without_its_adapters_is_no_column_made_beforehand(adapters: bool) -> None:
+    columns: dict[str, Any] = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
+    columns |= {"train/loss": (STEP, np.r_[0.56, 0.55 - 1e-3 * STEP[1:]])}
+    columns |= {"model/adapter_rank": (STEP[:1], np.ones(1))} if adapters else {}
+    (found,) = findings_of([ReferenceColumns()], columns)
+    assert ("beforehand" in found.message) != adapters
+    assert found.causes[0].startswith("log probabilities differ" if adapters else "reference wrong")
 
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])

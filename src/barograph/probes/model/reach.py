@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import tensor
-from barograph.probes.model.adapters import find
+from barograph.probes.model.adapters import beside_packed, find
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn, is_random_table
@@ -69,7 +69,8 @@ class Reach:
         self._ran_without: set[int] = set()  # in training mode, without gradients
         self._held: set[int] = set()  # by an optimizer
         self._silent: dict[int, Any] = {}  # parameters without a gradient, by id, and the layer of each
-        self._around: dict[int, Any] = {}  # modules around a layer and its adapter, by id, and the factor behind
+        self._second: dict[int, Any] = {}  # modules with an adapter, by id, and the factor behind
+        self._around: set[int] = set()  # those of them around a layer
         self._ran_around: set[int] = set()  # parameters of adapters whose module ran with gradients, used or not
 
     def ended(
@@ -130,15 +131,20 @@ class Reach:
                 if type(module).__name__ == "MultiheadAttention"
                 for part in module.modules()
             }
-            factors = {id(item): one.second for one in find(self._model) for item in one[1:]}
+            adapters = [one[1:] for one in find(self._model)]
+            adapters += beside_packed(self._model, {id(item) for one in adapters for item in one})
+            factors = {id(item): one[1] for one in adapters for item in one}
             for module in self._model.modules():
                 if id(module) in hidden:
                     continue
                 own = [id(item) for item in module.parameters(recurse=False) if id(item) in silent]
                 alone = not any(True for part in module.children() for _ in part.parameters())
-                around = not alone and own and all(number in factors for number in own)
+                adapts = bool(own) and all(number in factors for number in own)
+                around = adapts and not alone
+                if adapts:
+                    self._second[id(module)] = factors[own[0]]
                 if around:
-                    self._around[id(module)] = factors[own[0]]
+                    self._around.add(id(module))
                 if own and (alone or around):
                     self._silent |= dict.fromkeys(own, module)
                     self._handles.append(after(module, self._run(own, self._ran if alone else self._ran_around)))
@@ -153,7 +159,7 @@ class Reach:
         modules = {id(self._silent[n]): self._silent[n] for n in without}
         drawn = [fresh for module in modules.values() if (fresh := _as_made(module)) is not None]
         # an adapter whose factor behind is all zero is as it began
-        drawn += [(self._around[one].detach() == 0).all().float() for one in modules if one in self._around]
+        drawn += [(self._second[one].detach() == 0).all().float() for one in modules if one in self._second]
         if drawn:
             current.put("as_drawn", ("",), sum(drawn[1:], drawn[0]).reshape(1))
         tables = {id(one): one for n in without if "Embedding" in type(one := self._silent[n]).__name__}

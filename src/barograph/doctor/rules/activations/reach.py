@@ -46,9 +46,10 @@ class UnreachedParameters(Rule):
     name, and a critic, where a loss of values is logged; less is an info finding: a pooling layer that nobody asks is
     usual, whatever its size, and so is the critic of a model that learns by groups of answers. Where not one parameter
     had a gradient, nothing is trained. Layers that no batch uses don't count. Layers that run under `no_grad()` are a
-    warning where their weights are as torch draws them, or an adapter's factor behind is all zero, as it begins: nobody
-    trained them before. So is an embedding of random numbers in a model whose gains are all exactly 1 at the start,
-    where a configuration of three options or more says nothing of what is frozen.
+    warning where their weights are as torch draws them, or an adapter's factor behind is all zero, as it begins, beside
+    whatever its layer is held in: nobody trained them before. `checkpoint(..., use_reentrant=True)` is such a place if
+    no input of it has a gradient, as behind a frozen embedding. So is an embedding of random numbers in a model whose
+    gains are all exactly 1 at the start, where a configuration of three options or more says nothing of what is frozen.
 
     What to do: look for what cuts the graph behind them; else freeze them with `requires_grad_(False)`.
     """
@@ -63,6 +64,7 @@ class UnreachedParameters(Rule):
     causes = ("graph cut: no gradient reaches layers that run, because their output is detached or not in the loss",)
     remedies = (
         "look for `detach()`, `.data`, `no_grad()` or `torch.tensor(...)` behind these layers",
+        "checkpoint with `use_reentrant=False`, or let the inputs have a gradient (`enable_input_require_grads()`)",
         "freeze them with `requires_grad_(False)`, if that is meant",
     )
 

@@ -29,15 +29,15 @@ class ReferenceColumns(WatchRule):
     """A preference with a reference that no network is asked for does not begin at ln 2.
 
     The graph of the loss is a logistic one of differences of log probabilities, from which numbers without gradient are
-    subtracted: those of a reference that were made beforehand, for no second network of the policy's make was seen, or
-    not in the first eight steps, and never with the examples that are trained on. The
+    subtracted: those of a reference that were made beforehand, or by the policy without its adapters, for no second
+    network of its make was seen, or not in the first eight steps, and never with the examples that are trained on. The
     reference is the policy before its first step, so that all margins are 0 then and the loss is ln 2. Where the first
     row is three thousandths of ln 2 or more away from that, and less than half of it, the numbers are of other rows, of
     another mean or sum, of a model in training mode, or of another one. A loss that is farther away is of another kind,
     unless a margin of a fiftieth or more is logged at that step, and the loss is at least that of this margin, as a
-    mean of logistic losses is. Nothing is said of a policy with dropout, whose
-    margins are not 0; of one in 16 bits, which rounds; beside other terms, a margin of its own, another stage or a
-    named reference model in the configuration, and where the run begins later.
+    mean of logistic losses is. Nothing is said of a policy with dropout, whose margins are not 0; of one in 16 bits,
+    which rounds; beside other terms, a margin of its own, another stage or a named reference model in the
+    configuration, and where the run begins later.
 
     IPO's loss, the square of a difference less 1 / 2β, begins at (1 / 2β)², whatever is averaged: it is compared with
     that, where its graph shows that numbers of a reference are subtracted, the configuration has β, and the margin that
@@ -45,10 +45,10 @@ class ReferenceColumns(WatchRule):
 
     A launch that goes on with such a training does not begin at ln 2: where its first row is, to a millionth, and the
     mean of the last eight rows before it was a tenth below, all margins are 0 again, as where the reference is made
-    anew from the policy that was loaded, whether its numbers are kept or a network is asked for them; or the policy was
-    not loaded. Of squares and hinges it takes the margin that is logged there: 0, to a millionth of the mean of the
-    last eight rows before it. Another round of an iteration begins so, and is left alone where the configuration says
-    so.
+    anew from the policy that was loaded, whether its numbers are kept, or a network or a policy without its adapters is
+    asked for them, which were merged; or the policy was not loaded. What the loss does behind it comes of that. Of
+    squares and hinges it takes the margin that is logged there: 0, to a millionth of the mean of the last eight rows
+    before it. Another round of an iteration begins so, and is left alone where the configuration says so.
 
     What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
     calls; look them up by the row's own key; the first loss has to be 0.6931.
@@ -115,11 +115,12 @@ class ReferenceColumns(WatchRule):
         if self.first(place[2]):
             yield self.finding(
                 step, f"The first loss is {first:.4g}, where a policy that begins as its reference has "
-                f"{'(1 / 2β)²' if squares else 'ln 2'}, {level:.4g}: the reference's log probabilities, made "
-                "beforehand, are not the policy's.",
+                f"{'(1 / 2β)²' if squares else 'ln 2'}, {level:.4g}: the reference's log probabilities"
+                f"{'' if _adapts(history) else ', made beforehand,'} are not the policy's.",
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
-                causes=list(self.causes if off < self.at["far"] else (self.causes[1], self.causes[0], self.causes[2])),
+                causes=[self.causes[1], self.causes[0], self.causes[2]]
+                if off >= self.at["far"] or _adapts(history) else list(self.causes),
             )  # fmt: skip
 
     def _is_asked(self, history: RunHistory, place: Place) -> bool:
@@ -178,10 +179,12 @@ class ReferenceColumns(WatchRule):
             yield self.finding(
                 step, f"The launch goes on at step {step} at {what} before: all margins are 0 again, as the reference "
                 "is the policy that was loaded.",
-                found=place[0], segment=place[2], confidence=0.9, key="anew",
-                evidence={"before": rounded(before.mean())}, causes=list(_ANEW),
+                found=place[0], segment=place[2], confidence=_SURE, key="anew",
+                evidence={"before": rounded(before.mean()), "standing": True}, causes=[_ANEW],
                 remedies=["keep the reference's log probabilities, or its weights, in the checkpoint, or make them "
-                          "before the policy is loaded"],
+                          "before the policy is loaded",
+                          *["resume adapters as they are, on the base from before: merged, they are a part of what the "
+                            "policy is compared with"] * _adapts(history)],
             )  # fmt: skip
 
     def _is_plain(self, history: RunHistory, place: Place) -> bool:
@@ -201,10 +204,16 @@ class ReferenceColumns(WatchRule):
         return alone and not (margin or has_no_reference(history) or goes_on(history))
 
 
+def _adapts(history: RunHistory) -> bool:
+    """Whether the policy has adapters: with these off it is its own reference, and nothing is made beforehand."""
+    return history.channel("model/adapter_rank") is not None
+
+
 _ANEW = (
-    "reference wrong: it was made anew from the policy behind the resume, and not from the one before its first step",
-    "checkpoint not loaded: the policy began anew",
+    "reference wrong: behind the resume it is the policy that was loaded, and not the one before its first step; or "
+    "the policy began anew with it"
 )
+_SURE = 0.95
 _EVALUATED_FROM = 8  # steps, behind which an evaluation may have been the first that asked a network
 _COMPLETE = 2  # rows of a launch, behind which its first one is complete
 _REFERRED = 2  # squares of differences from which those of a reference are subtracted

@@ -54,6 +54,20 @@ def test_an_evaluation_whose_answers_are_wrong_is_no_sum(own: float, rows: float
     assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
 
 
+@pytest.mark.parametrize(
+    ("figure", "value", "told"),
+    [("class_weight_slope", 0.9, False), ("class_weight_slope", -0.9, True), ("class_weight_slope", 0.0, True),
+     ("class_weights_inverted", 1.0, False), ("class_weights_inverted", 0.0, True)],
+)  # fmt: skip
+def test_a_training_whose_frequent_classes_weigh_more_has_a_lower_loss_by_that(
+    figure: str, value: float, told: bool
+) -> None:
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 5 * loss[EVALUATED - 1])}
+    series |= {f"model/{figure}": (EVALUATED + 1, np.full(len(EVALUATED), value))}
+    assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
+
+
 def test_an_evaluation_of_other_texts_that_falls_by_as_much_and_not_in_proportion_is_no_sum() -> None:
     loss = train()
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1] + math.log(100))}

@@ -40,7 +40,9 @@ class EvaluationSummed(Walker):
     Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where its
     name says in which unit it is, as `rmse_usd`, and the training's does not, or the configuration does; nor where the
     watch has seen its answers, of 64 rows or more (`model/compared_own`), and less than half as many are right as in
-    the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit.
+    the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit; nor where the training's
+    loss weighs classes the more the more frequent they are (`model/class_weight_slope`, `class_weights_inverted`): it
+    is low by that, and `class_weights` says so.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -59,6 +61,7 @@ class EvaluationSummed(Walker):
         "guess": (1.1, "times the loss of a guess; ours"),
         "rows": (64.0, "whose answers were seen; ours"),
         "right": (0.5, "of the training's share of right answers, that these have at least; ours"),
+        "weighed": (0.3, "power of how frequent a class is, in its weight; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
         "five": (5.0, "evaluations, of a watched loss without a guess; ours"),
@@ -81,7 +84,7 @@ class EvaluationSummed(Walker):
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
             return
-        if _in_own_unit(history, channel.name, loss.name):
+        if _in_own_unit(history, channel.name, loss.name) or self._weighed(history, channel, point):
             return
         if guess != guess:
             yield from self._far(history, loss, channel, point)
@@ -102,6 +105,12 @@ class EvaluationSummed(Walker):
                 found=point.step, segment=point.segment, confidence=0.97,
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip
+
+    def _weighed(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
+        """Whether frequent classes have the larger weights in the training's loss."""
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        slope, counts = (watched(history, f"class_weight{name}", place) for name in ("_slope", "s_inverted"))
+        return slope >= self.at["weighed"] or counts == 1
 
     def _answers_wrong(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
         """Whether an evaluation's answers, as the watch saw them, are wrong far more often than the training's."""

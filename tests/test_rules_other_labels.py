@@ -302,6 +302,20 @@ def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_
     assert warned(columns, rows)["evaluation_below_guess"].causes[0].startswith(first)
 
 
+@pytest.mark.parametrize(("twice", "says"), [(None, True), (0.0, True), (1.0, False)])
+def test_a_second_softmax_makes_all_classes_about_as_likely_and_is_no_noise_in_labels(
+    twice: float | None, says: bool
+) -> None:
+    steps = STEP[80::80]
+    columns = {
+        "train/loss": (STEP, 2.1 + 1.8 * np.exp(-STEP / 80)), "eval/loss": (steps, 1.6 + 1.8 * np.exp(-steps / 80)),
+        "model/noise_floor": (STEP[::10], np.full(len(STEP[::10]), 0.2)),
+        "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)),
+        **of_graph(passes=1.0, backwards=1.0, loss_weight=1.0, **({} if twice is None else {"softmax_twice": twice})),
+    }  # fmt: skip
+    assert ("noisy_labels" in warned(columns)) == says
+
+
 @pytest.mark.parametrize("rows", [7, ROWS])
 @pytest.mark.parametrize(
     ("noisy", "passes", "weight"),

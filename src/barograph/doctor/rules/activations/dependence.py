@@ -172,8 +172,9 @@ class ReadAcross(WatchRule):
         text = text if text == text else padded
         if math.isfinite(text) and self.lasts(value != text, place, 1):
             yield self.finding(
-                0, f"{what} dimension {text:.0f} of the inputs, and the outputs depend on other tokens along dimension {value:.0f} alone: those of other texts.", found=place[0],
-                segment=place[2], confidence=_PROOF, evidence={"reads": value, "text": text, "standing": True},
+                0, f"{what} dimension {text:.0f} of the inputs, and the outputs depend on other tokens along "
+                f"dimension {value:.0f} alone: those of other texts.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"reads": value, "text": text, "standing": True},
             )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 """A schedule that begins again and again in one launch, goes on at another step than its own, is stepped in two places,
-or lowers its rate twice, or is over within a few steps and comes back, or waits for a plateau of several things at once.
+or lowers its rate twice, or is over within a few steps and comes back, or waits for a plateau of several things.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
 Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`, `FewSteps`,

@@ -88,3 +88,55 @@ def test_two_evaluations_in_training_mode_beside_passes_of_each_step_are_said(
     for cuts in ((), tuple(range(0, 80, 3))):
         found = only(findings([ModelMode()], columns, cuts=cuts), "model_mode")
         assert [one.step for one in found] == [20] * told
+
+
+@pytest.mark.parametrize(
+    ("passes", "norm", "says"),
+    [
+        ([(False, 40)] * 2 + [(True, 40)] * 3, False, 1.0),
+        ([(False, 40)] * 2 + [(True, 40)], False, None),  # one, as of a sample or of a training batch
+        ([(False, 40)] * 2 + [(True, 40), (False, 40), (True, 40), (True, 40)], False, None),
+        ([(True, 40)] * 2 + [(False, 40)] * 3, False, None),
+        ([(False, 40)] * 5, False, None),
+        ([(True, 40)] * 5, False, None),
+        ([(False, 40)] * 2 + [(True, 40)] * 3, True, None),  # statistics of batch norm are gathered
+        ([(False, 40)] * 2 + [(True, 0)] * 3, False, 0.0),  # the first rows again, with dropout on
+    ],
+)
+def test_sets_behind_the_first_one_that_are_evaluated_in_training_mode_are_told(
+    passes: list[Pass], norm: bool, says: float | None
+) -> None:
+    parts: list[nn.Module] = [nn.Linear(4, 4), nn.Dropout(0.5), *([nn.BatchNorm1d(4)] if norm else [])]
+    modes, first = PassModes(nn.Sequential(*parts)), torch.randn(40, 4)
+    for at, (mode, rows) in enumerate(passes):
+        modes.passed(mode, [torch.randn(rows, 4) if at and rows else first])
+    current = ModelRound(1, frozenset())
+    assert "training_behind_evaluation" not in modes.put(current)
+    found = {name: float(one.values[0, 0]) for one in current.columns for name in one.names}
+    assert found.get("training_behind_evaluation") == says
+    for mode in (False, False, False) if says else ():
+        modes.passed(mode, [torch.randn(40, 4)])
+    assert modes.put(ModelRound(2, frozenset())).get("training_behind_evaluation") == (0.0 if says else None)
+
+
+@pytest.mark.parametrize(
+    ("other", "config", "told"),
+    [
+        ("test_loss", {}, True),
+        ("forum/loss", {}, True),
+        ("dev_accuracy", {}, False),  # one set
+        ("rare_loss", {}, False),  # of other steps
+        ("test_loss", {"mc_dropout": 8}, False),
+    ],
+)
+def test_two_evaluations_whose_later_sets_are_in_training_mode_are_said(
+    other: str, config: dict[str, int], told: bool
+) -> None:
+    steps = np.arange(19, 80, 20)
+    columns = {
+        "model/training_behind_evaluation": (steps[:3] + 1, np.ones(3)), "dev_loss": (steps, np.ones(4)),
+        "train_loss": (np.arange(80), 1.0 - 0.001 * np.arange(80)),
+        other: (steps if other != "rare_loss" else steps[1:], np.ones(4 - (other == "rare_loss"))),
+    }  # fmt: skip
+    found = only(findings([ModelMode()], columns, facts={"config": config}), "model_mode")
+    assert [one.step for one in found] == [20] * told

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim import lr_scheduler as made  # noqa: E402
 
-from barograph.doctor.rules.optimizer.again import SteppedAgain  # noqa: E402
+from barograph.doctor.rules.optimizer.again import PlateauTold, SteppedAgain  # noqa: E402
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount  # noqa: E402
 from barograph.probes.model import schedulers  # noqa: E402
 
@@ -76,6 +76,52 @@ def test_steps_of_a_scheduler_in_two_places_show_in_its_count(
     schedulers.follow(ours) if not inner else None
     found = schedulers.figures(ours)
     assert {name: found[name] for name in found if "jump" in name or "moves" in name} == expected
+
+
+@pytest.mark.parametrize(
+    ("sets", "besides", "expected"),
+    [
+        (3, False, {"plateau_moves": 6.0, "plateau_jumps": 6.0, "plateau_jump": 3.0}),
+        (1, False, {}),
+        (3, True, {}),
+    ],
+)
+def test_numbers_that_a_scheduler_waiting_for_a_plateau_is_given_at_once_are_counted(
+    sets: int, besides: bool, expected: dict[str, float]
+) -> None:
+    ours = optimizer()
+    plateau = made.ReduceLROnPlateau(ours)
+    other = made.StepLR(ours, 1000) if besides else None
+    ours.step()
+    schedulers.find([ours])
+    for step in range(61):
+        schedulers.follow(ours)
+        for number in range(sets if step % 10 == 9 else 0):
+            plateau.step(float(number))
+    found = schedulers.figures(ours)
+    names = ("plateau_moves", "plateau_jumps", "plateau_jump")
+    assert {name: found[name] for name in names if name in found} == expected
+    assert (other is not None) == besides
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, True),
+        ({"plateau_moves": 8.0}, False),  # at times once
+        ({"plateau_moves": 3.0, "plateau_jumps": 3.0}, False),
+        ({"plateau_jump": 0.0}, False),  # as behind a load
+        ({"plateau_steps": 80.0}, False),  # that of the step is given with the loss
+        ({"rate_share": 1.0}, False),  # nothing has come of it
+    ],
+)
+def test_a_scheduler_that_waits_for_a_plateau_of_several_sets_is_warned(change: dict[str, float], said: bool) -> None:
+    columns = {"plateau_moves": 5.0, "plateau_jumps": 5.0, "plateau_jump": 3.0, "plateau_steps": 15.0,
+               "plateau_patience": 1.0, "rate_share": 0.1} | change  # fmt: skip
+    looks = np.array([20, 100])
+    given = {f"model/{name}": (looks, np.array([1.0 if name == "rate_share" else 0.0, value]))
+             for name, value in columns.items()}  # fmt: skip
+    assert bool(findings([PlateauTold()], given)) is said
 
 
 JUMPS = np.arange(1, 13, dtype=float)  # at looks that are ten steps apart

@@ -18,7 +18,7 @@ from barograph.probes.model.texts import of_padding  # noqa: E402
 
 LETTERS, MASK, ROWS, PLACES = 24, 23, 16, 24
 OURS = {"target_shift", "unmasked_targets", "text_across", "ignored_token", "end_untold", "answers_ignored",
-        "answers_cut", "start_twice", "padding_targets", "tags_elsewhere", "masked_beside"}  # fmt: skip
+        "answers_cut", "start_twice", "padding_targets", "tags_elsewhere", "masked_beside", "read_across"}  # fmt: skip
 Batch = Callable[[int], tuple[Any, Any]]
 
 
@@ -251,6 +251,34 @@ def test_a_text_that_is_read_across_is_found_in_both_layouts(tmp_path: Path, kin
     assert set(found) == ({"text_across"} if kind == "across" else set())
     if kind == "across":
         assert (found["text_across"]["severity"], found["text_across"]["step"]) == ("critical", 0)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "wrong"), [("rows", False), ("places first", True), ("of one length", False), ("sorted by length", None)]
+)
+def test_a_tagger_whose_texts_go_along_the_other_dimension_is_found(
+    tmp_path: Path, kind: str, wrong: bool | None, batch_first: bool
+) -> None:
+    """Each letter's tag is that of the one before: no targets are the next tokens."""
+
+    def batch(step: int) -> tuple[Any, Any]:
+        long = LETTERS - 2  # an output that has as many lines as classes would be that of pairs
+        tokens = torch.randint(1, LETTERS, (ROWS, long), generator=dice(step))
+        lengths = torch.randint(long // 3, long - 3, (ROWS,), generator=dice(step + 1))
+        if kind == "sorted by length":
+            lengths = lengths.sort(descending=True).values
+        ends = torch.arange(long) >= lengths[:, None]
+        tokens = tokens if kind == "of one length" else tokens.masked_fill(ends, 0)
+        tags = tokens.roll(1, 1) * 5 % 7
+        tags = tags if kind == "of one length" else tags.masked_fill(ends, -100)
+        return (tokens.T, tags.T) if kind == "places first" else (tokens, tags)
+
+    found = trained(tmp_path, Reader(batch_first), batch, 10)
+    if wrong is not None and kind != "of one length":
+        assert ("read_across" in found) == (wrong == batch_first)
+    elif kind == "of one length" or batch_first:
+        assert "read_across" not in found
 
 
 @pytest.mark.parametrize(

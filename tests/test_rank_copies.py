@@ -162,6 +162,26 @@ def test_a_watch_says_what_it_is_given_and_what_its_weights_are_and_leaves_no_ho
     assert not model._forward_pre_hooks
 
 
+def test_weights_that_are_frozen_at_first_are_compared_too() -> None:
+    def made(device: str = "cpu") -> Any:
+        torch.manual_seed(1)
+        model = nn.Sequential(*(nn.Linear(4, 4, device=device if at < 9 else "cpu") for at in range(10)))
+        return model[:9].requires_grad_(False) and model
+
+    one, other = made(), made()
+    ours, theirs = RankCopies(one), RankCopies(other)
+    assert len(ours._some) == 2 + 6  # fewer than are looked at of those that are trained
+    assert ours.take()["checksum"] == theirs.take()["checksum"]
+    ours.take(), theirs.take()
+    assert ours.take()["checksum"] == theirs.take()["checksum"]
+    with torch.no_grad():
+        for item in other[:9].requires_grad_(True).parameters():
+            item += 1e-6  # what a wrapper that knows nothing of them does not average
+    assert ours.take()["checksum"] != theirs.take()["checksum"]
+    assert len(RankCopies(made("meta"))._some) == 2  # nothing is there to be compared
+    assert not RankCopies(nn.Linear(2, 2).requires_grad_(False))._some
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_watch_tells_labels_by_the_gradient_of_the_scores_whatever_is_done_to_the_examples(same: bool) -> None:
     torch.manual_seed(1)

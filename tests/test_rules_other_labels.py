@@ -86,6 +86,30 @@ def test_an_evaluation_that_was_never_better_than_a_guess_asks_another_question(
     assert ("evaluation_below_guess" in found) == says
 
 
+@pytest.mark.parametrize("rows", [7, ROWS])
+@pytest.mark.parametrize(
+    ("last", "own", "recall", "seen", "says"),
+    [
+        (8.0, 0.03, 0.1, 200, True),
+        (8.0, 0.03, 0.3, 200, False),  # most are of one class, and the others are told apart
+        (8.0, 0.2, 0.1, 200, False),
+        (8.0, 0.03, 0.1, 20, False),
+        (8.0, math.nan, 0.1, 200, False),
+        (2.2, 0.03, 0.1, 200, False),  # it goes on to fall
+    ],
+)
+def test_an_evaluation_that_fell_at_first_asks_another_question_if_its_answers_are_all_wrong(
+    last: float, own: float, recall: float, seen: float, says: bool, rows: int
+) -> None:
+    """As of a batch norm, whose statistics lag behind in the first steps."""
+    course = np.array([14.0, 12.0, 8.1, *np.geomspace(8.0, last, 7)])
+    columns = {"loss": every(FALLS), "val_loss": (EVALUATIONS, course), "model/rows_again": every(np.zeros(ROWS))}
+    figures = {"compared_own": own, "compared_recall": recall, "compared_rows": seen, "compared_width": 8.0}
+    columns |= {f"model/{name}": (EVALUATIONS, np.full(10, value)) for name, value in figures.items() if value == value}
+    found = warned(columns | of_graph(loss_reversed=0.0, loss_classes=8.0), rows)
+    assert ("evaluation_below_guess" in found) == says
+
+
 @pytest.mark.parametrize(("width", "pairs", "says"), [(8.0, 8.0, True), (200.0, 8.0, False), (200.0, 0.0, True)])
 def test_an_evaluation_among_more_pairs_has_a_higher_guess(width: float, pairs: float, says: bool) -> None:
     columns = {
@@ -300,6 +324,20 @@ def test_an_average_without_the_buffers_is_far_worse_than_one_that_is_as_it_was_
     if normed:
         columns |= of_graph(norm_momentum=0.1)
     assert warned(columns, rows)["evaluation_below_guess"].causes[0].startswith(first)
+
+
+@pytest.mark.parametrize(("twice", "says"), [(None, True), (0.0, True), (1.0, False)])
+def test_a_second_softmax_makes_all_classes_about_as_likely_and_is_no_noise_in_labels(
+    twice: float | None, says: bool
+) -> None:
+    steps = STEP[80::80]
+    columns = {
+        "train/loss": (STEP, 2.1 + 1.8 * np.exp(-STEP / 80)), "eval/loss": (steps, 1.6 + 1.8 * np.exp(-steps / 80)),
+        "model/noise_floor": (STEP[::10], np.full(len(STEP[::10]), 0.2)),
+        "model/logit_range": (STEP[::10], np.full(len(STEP[::10]), 6.0)),
+        **of_graph(passes=1.0, backwards=1.0, loss_weight=1.0, **({} if twice is None else {"softmax_twice": twice})),
+    }  # fmt: skip
+    assert ("noisy_labels" in warned(columns)) == says
 
 
 @pytest.mark.parametrize("rows", [7, ROWS])

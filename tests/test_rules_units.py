@@ -54,6 +54,48 @@ def test_an_evaluation_whose_answers_are_wrong_is_no_sum(own: float, rows: float
     assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
 
 
+@pytest.mark.parametrize(
+    ("figure", "value", "told"),
+    [("class_weight_slope", 0.9, False), ("class_weight_slope", -0.9, True), ("class_weight_slope", 0.0, True),
+     ("class_weights_inverted", 1.0, False), ("class_weights_inverted", 0.0, True)],
+)  # fmt: skip
+def test_a_training_whose_frequent_classes_weigh_more_has_a_lower_loss_by_that(
+    figure: str, value: float, told: bool
+) -> None:
+    loss = train()
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 5 * loss[EVALUATED - 1])}
+    series |= {f"model/{figure}": (EVALUATED + 1, np.full(len(EVALUATED), value))}
+    assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
+
+
+ANSWERS = {
+    "a sum": (40.0, 0.75, 0.3, 500, True),
+    "of few rows": (40.0, 0.75, 0.3, 60, False),
+    "wrong more often": (40.0, 0.55, 0.3, 500, False),
+    "wrong for the most part": (40.0, 0.45, 0.6, 500, False),
+    "a loss that weighs what is sure less": (8.5, 0.75, 0.3, 500, False),  # a focal loss is trained
+    "seen in the evaluation alone": (40.0, 0.75, math.nan, 500, False),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("pieces", [(), (77, 200)])
+def test_an_evaluation_far_up_whose_answers_are_as_right_as_the_trainings_is_a_sum(
+    kind: str, pieces: tuple[int, ...]
+) -> None:
+    """Its ratio to the training's loss goes up and down."""
+    times, own, wrong, rows, told = ANSWERS[kind]
+    loss, uneven = train(4.0, 1.0), np.array([1.0, 1.6, 1.0, 1.7, 1.1, 1.8, 1.0, 1.6])
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, times * uneven * loss[EVALUATED - 1])}
+    figures = {"compared_own": own, "compared_rows": rows, "compared_width": 100.0}
+    series |= {f"model/{name}": (EVALUATED + 1, np.full(len(EVALUATED), value)) for name, value in figures.items()}
+    if wrong == wrong:
+        series["model/wrong_share"] = (STEPS[::10], np.full(len(STEPS[::10]), wrong))
+    found = rule_curves.found([EvaluationSummed()], series, pieces, vocabulary=100)
+    assert bool(found) is told
+    assert all("answers are right" in one.message for one in found)
+
+
 def test_an_evaluation_of_other_texts_that_falls_by_as_much_and_not_in_proportion_is_no_sum() -> None:
     loss = train()
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1] + math.log(100))}

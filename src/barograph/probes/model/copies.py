@@ -8,7 +8,9 @@ Out:  a fingerprint of the inputs of the last pass with gradients, what tells th
 A row's label is the class whose score gets the least gradient: of a cross-entropy that alone is below 0.
 
 The first one of the weights is of those before the first step, the second one is of the gradients. Only ranks that
-begin as copies can drift apart: the parts of a model that is split over ranks differ from the start.
+begin as copies can drift apart: the parts of a model that is split over ranks differ from the start. Some weights that
+are frozen as the watch begins are looked at too: they may be trained later on, and a wrapper that was made before
+averages no gradients of theirs.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, both_number
 
 _OFTEN, _SELDOM = 12, 10  # compared steps that are all looked at; afterwards each tenth
 _PARAMETERS, _ELEMENTS = 24, 256  # that are looked at, and of each of them
+_FROZEN = 8  # of those that are frozen at first
 
 
 class RankCopies:
@@ -49,6 +52,7 @@ class RankCopies:
         whole = not sharded and not any(mesh_of(item) is not None or hasattr(item, "ds_id") for item in held)
         self._some = held[:: -(-len(held) // _PARAMETERS) or 1] if whole else []
         self._some += held[-1:] if self._some and self._some[-1] is not held[-1] else []  # a head is last
+        self._some += _frozen_of(inner) if self._some else []
         self._first = self._of_weights()  # before the first step
         self._runs = False  # whether a pass was seen
         copies = whole or (sharded and not split)
@@ -127,6 +131,14 @@ class RankCopies:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+
+def _frozen_of(model: Any) -> list[Any]:
+    """Some of the weights that are frozen so far: plain ones, on the device of those that are trained."""
+    held = list(trainable(model).values())
+    plain = [item for item in model.parameters() if not item.requires_grad and item.is_floating_point()
+             and not item.is_meta and mesh_of(item) is None and item.device == held[0].device]  # fmt: skip
+    return plain[:: -(-len(plain) // _FROZEN) or 1]
 
 
 def averaged_over(model: Any) -> dict[str, float]:

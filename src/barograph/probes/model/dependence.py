@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("rows_reached", "next_reached", "past_reached", "read_dimension", "padding_read", "padding_share",
-           "single_place", "state_behind_padding", "padding_given", "own_reached")  # fmt: skip
+           "single_place", "state_behind_padding", "padding_given", "own_reached", "padded_dimension")  # fmt: skip
 _STEPS = (6, 106)
 _TRIES = 3  # passes, each time: a model may have passes of other kinds
 _MOST = 1 << 25  # elements of an output
@@ -274,7 +274,12 @@ class DependenceLook:
         # of several inputs one may be read as a whole
         both = torch.where(least == most, most, nothing)
         both[6] = both[6] if _is_mixing(self._model) else nothing
-        return torch.stack([most[0], least[1], past, both[3], most[4], most[5], both[6], nothing, nothing, least[7]])
+        padded = nothing
+        if places is not None:
+            texts = (one for one in self._tokens if one.shape == output.shape[:2] and not mesh_of(one))
+            padded = _padded_dimension(next(texts, None), nothing)
+        whole = [most[4], most[5], both[6], nothing, nothing]
+        return torch.stack([most[0], least[1], past, both[3], *whole, least[7], padded])
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -308,6 +313,18 @@ def _has_source(tokens: list[Tensor], shape: Any) -> Tensor:
         counts_up = (one[:, 1:] - one[:, :-1] == 1).float().mean() > 0.5
         found = found | ((one.amax() > 1) & ~counts_up & (2 * same < asked.sum()))
     return found
+
+
+def _padded_dimension(tokens: Tensor | None, nothing: Tensor) -> Tensor:
+    """Along which dimension texts end in padding, where it is one alone; NaN else. Rows that are sorted by their
+    lengths may look padded along both."""
+    import torch
+
+    if tokens is None:
+        return nothing
+    along, across = (tails(one)[1] for one in (tokens, tokens.t()))
+    number = torch.where(along, 1.0, 0.0).to(nothing.dtype)
+    return torch.where(along != across, number, nothing)
 
 
 def _of_whole(size: Tensor, tokens: Tensor | None, nothing: Tensor) -> list[Tensor]:

@@ -71,8 +71,9 @@ def find(optimizers: Collection[Any]) -> None:
         ]
         _FOUND[optimizer] = [weakref.ref(one) for one in ours]
         counting = [one for one in ours if not hasattr(one, "num_bad_epochs")]
-        if len(counting) == 1:
-            _MOVED[optimizer] = _Moves(weakref.ref(counting[0]), float(counting[0].last_epoch))
+        followed = counting or ours  # else what waits for a plateau
+        if len(followed) == 1:
+            _MOVED[optimizer] = _Moves(weakref.ref(followed[0]), float(followed[0].last_epoch))
         stray = [one for one in found.values() if id(one) not in inner and _idles(one, optimizer, optimizers)]
         _STRAY[optimizer] = [weakref.ref(one) for one in stray]
 
@@ -126,8 +127,9 @@ def figures(optimizer: Any) -> dict[str, float]:
     the longest, in steps; `schedule_beside`: the rate over that of the schedule's formula at its count;
     `plateau_best`: the best of what a scheduler that waits for a plateau was given; `plateau_highest`: whether the
     highest counts as the best; `plateau_steps`, `plateau_patience`: how often it was stepped, and how many steps
-    without progress it waits; `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these
-    parameters, which never stepped, was stepped, and what share of that optimizer's rate it leaves."""
+    without progress it waits; `plateau_moves`, `plateau_jumps`, `plateau_jump`: what the same of a scheduler are, where
+    no other is there; `stray_steps`, `stray_share`: how often a scheduler of another optimizer of these parameters,
+    which never stepped, was stepped, and what share of that optimizer's rate it leaves."""
     found: dict[str, float] = {}
     with contextlib.suppress(Exception):  # a scheduler of another make says nothing
         known = [one for reference in _FOUND.get(optimizer, ()) if (one := reference()) is not None]
@@ -137,6 +139,8 @@ def figures(optimizer: Any) -> dict[str, float]:
             found |= {"plateau_best": best, "plateau_highest": float(waiting[0].mode == "max")}
         if len(waiting) == 1:
             found |= {"plateau_steps": float(waiting[0].last_epoch), "plateau_patience": float(waiting[0].patience)}
+            moved = _jumps(optimizer) if not counting else {}
+            found |= {f"plateau_{name[10:]}": moved[name] for name in tuple(moved)[:3]}
         if len(counting) == 1:
             found["scheduler_steps"] = float(counting[0].last_epoch)
             if (length := _length(counting[0])) > 0:

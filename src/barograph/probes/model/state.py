@@ -435,7 +435,7 @@ class ModelState:
         now = self._passes | {"trained_parameters": float(len(parameters)), "half_parameters": float(self._half)}
         current.figures |= {name: value for name, value in now.items() if self._last.get(name) != value}
         self._last |= now
-        for evaluated in ("training", "training_in_evaluation", "training_within_evaluation"):
+        for evaluated in ("training", *(f"training_{where}_evaluation" for where in ("in", "within", "behind"))):
             self._passes.pop(evaluated, None)
         if self._inputs:
             home = self._inputs[0].device

@@ -145,10 +145,12 @@ class ContextUnused(WatchRule):
 
 
 class ReadAcross(WatchRule):
-    """A language model reads along one dimension of its tokens, and its targets go along the other.
+    """A model of texts reads along one dimension of its tokens, and the texts go along the other.
 
-    The targets are one place ahead of the inputs in one dimension alone. Single outputs depend on other tokens of the
-    other dimension, and on none of that of the targets: what the model reads before a token are tokens of other texts.
+    The targets are one place ahead of the inputs in one dimension alone; or, of a tagger and any other model that says
+    something of each token, rows of several lengths end in padding, along one dimension alone
+    (`model/padded_dimension`). Single outputs depend on other tokens of the other dimension, and on none of that of the
+    texts: what the model reads beside a token are tokens of other texts.
 
     What to do: `batch_first=True` of recurrent layers, or `.t()` of the batch; a loop over the places runs over
     dimension 1 of [rows, places], over dimension 0 of [places, rows].
@@ -156,8 +158,8 @@ class ReadAcross(WatchRule):
 
     name, family, kind, severity = "read_across", "data", "data", "critical"
     series = "model/read_dimension"
-    needs = ("=model/read_dimension", "=model/text_dimension")
-    about = "A language model reads along another dimension than that of its targets."
+    needs = ("=model/read_dimension", "=model/text_dimension|=model/padded_dimension")
+    about = "A model of texts reads along another dimension than theirs."
     causes = ("batch and time exchanged: the model reads along the other dimension than its targets go",)
     remedies = (
         "check `batch_first`, and whether tokens and targets are [rows, places] or [places, rows], as the loop, "
@@ -165,12 +167,14 @@ class ReadAcross(WatchRule):
     )
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        text = watched(history, "text_dimension", place)
+        text, padded = (watched(history, f"{name}_dimension", place) for name in ("text", "padded"))
+        what = "The targets are the next tokens along" if text == text else "Texts end in padding along"
+        text = text if text == text else padded
         if math.isfinite(text) and self.lasts(value != text, place, 1):
             yield self.finding(
-                0, f"The targets are the next tokens along dimension {text:.0f} of the inputs, and the outputs depend "
-                f"on other tokens along dimension {value:.0f} alone: those of other texts.", found=place[0],
-                segment=place[2], confidence=_PROOF, evidence={"reads": value, "text": text, "standing": True},
+                0, f"{what} dimension {text:.0f} of the inputs, and the outputs depend on other tokens along "
+                f"dimension {value:.0f} alone: those of other texts.", found=place[0], segment=place[2],
+                confidence=_PROOF, evidence={"reads": value, "text": text, "standing": True},
             )  # fmt: skip
 
 

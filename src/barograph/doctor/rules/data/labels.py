@@ -49,7 +49,8 @@ class NoisyLabels(WatchRule):
     evaluation's loss is below four fifths of the training's.
 
     Where steps have more passes with gradients than backward passes, as those of an attack have, which makes inputs
-    hard, nothing is said.
+    hard, nothing is said; nor where the loss puts a second softmax on chances (`model/softmax_twice`): its answers stay
+    about as likely as each other, whatever the labels.
 
     What to do: look at labels by hand; look at what joins inputs with labels.
     """
@@ -107,6 +108,8 @@ class NoisyLabels(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         if watched(history, "passes", place) > watched(history, "backwards", place):
             return  # inputs may be made hard by passes of their own, as by an attack: the model is unsure of those
+        if watched(history, "softmax_twice", place) == 1:
+            return
         yield from self._by_rows(history, place)
         self._floors = [*self._floors[1 - int(self.at["looks"]) :], value]
         low, high = min(self._floors), max(self._floors)

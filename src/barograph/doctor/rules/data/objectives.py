@@ -441,8 +441,8 @@ class ClassWeights(WatchRule):
     that were looked at, 500 or more, the weights go up with how frequent a class is, by three tenths of a power of it
     or more: a class that is ten times as frequent has twice the weight. Weights that make up for rare classes go the
     other way. Where four classes or more have the frequencies themselves as weights, or their roots, to what chance
-    leaves open, 200 targets are enough. Or the weights of four classes or more are one over the frequencies, or over
-    their roots, to what chance leaves open, if both are sorted; and each class has another's.
+    leaves open, 200 targets and two looks are enough. Or the weights of four classes or more are one over the
+    frequencies, or over their roots, to what chance leaves open, if both are sorted; and each class has another's.
 
     What to do: divide by the counts: `weight = total / (classes * counts)`; the counts in the order of the classes'
     numbers.
@@ -451,7 +451,8 @@ class ClassWeights(WatchRule):
     name, family, kind, severity = "class_weights", "data", "config", "warning"
     proves = "training"
     series = "model/class_targets"
-    needs = ("=model/class_weight_slope|=model/class_weights_elsewhere", "=model/class_targets")
+    needs = ("=model/class_weight_slope|=model/class_weights_elsewhere|=model/class_weights_inverted",
+             "=model/class_targets")  # fmt: skip
     least = 5
     about = "Frequent classes have the larger weights in the loss."
     thresholds: ClassVar = {
@@ -459,18 +460,19 @@ class ClassWeights(WatchRule):
         "fewer": (200.0, "the same, where weights are of other classes, or the counts, five of each; ours"),
         "power": (0.3, "of the frequency; ours"),
         "looks": (5.0, "in a row; ours"),
+        "exact": (2.0, "the same, of weights that are the frequencies or their roots; ours"),
     }
     causes = ("class weights inverted: frequent classes have the larger weights",)
     remedies = ("divide by the counts: `weight = total / (classes * counts)`",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         enough, power = value >= self.at["targets"], watched(history, "class_weight_slope", place)
-        elsewhere = watched(history, "class_weights_elsewhere", place)
-        elsewhere = elsewhere if value >= self.at["fewer"] else 0.0
+        elsewhere = watched(history, "class_weights_elsewhere", place) if value >= self.at["fewer"] else 0.0
         counts = value >= self.at["fewer"] and watched(history, "class_weights_inverted", place) == 1
         rows = not watched(history, "loss_ranks", place) >= 0  # of answers that are compared, tokens weigh by these
-        holds = ((enough or counts) and power >= self.at["power"]) or elsewhere > 0
-        if self.lasts(rows and holds, place, self.at["looks"]):
+        counts &= not power < self.at["power"]
+        holds = (enough and power >= self.at["power"]) or counts or elsewhere > 0
+        if self.lasts(rows and holds, place, self.at["exact" if counts else "looks"]):
             if elsewhere > 0:
                 shifted = ["labels shifted: by one class, or the weights are"] if elsewhere > 1 else []
                 yield self.finding(
@@ -480,8 +482,9 @@ class ClassWeights(WatchRule):
                 )  # fmt: skip
                 return
             yield self.finding(
-                0, f"The loss weights classes by the power {power:.2f} of how frequent they are: rare ones count "
-                "less still.", found=place[0], segment=place[2], confidence=_PROOF, evidence={"power": power},
+                0, f"The loss weights classes by {f'the power {power:.2f} of ' if power == power else ''}how "
+                "frequent they are: rare ones count less still.", found=place[0], segment=place[2], confidence=_PROOF,
+                evidence={"power": power} if power == power else {"standing": True},
             )  # fmt: skip
 
 
@@ -489,13 +492,5 @@ _OTHER_ORDER = "class weights in the wrong order: each class has the weight of a
 _IN_ORDER = "count with `torch.bincount(labels, minlength=classes)`, and don't sort: weights go by the class's number"
 _PROOF = 0.95
 
-RULES = (
-    LossReversed,
-    LabelSmoothing,
-    SoftmaxOverRows,
-    LossInput,
-    SameSides,
-    PairsRepelled,
-    PairTemperature,
-    ClassWeights,
-)
+RULES = (LossReversed, LabelSmoothing, SoftmaxOverRows, LossInput, SameSides, PairsRepelled, PairTemperature,
+         ClassWeights)  # fmt: skip

@@ -147,8 +147,10 @@ class EvaluationBelowGuess(WatchRule):
     is as far below it, before its pairs came again. Of texts, if the model that is trained is evaluated itself, and
     hardly any had come again at the first evaluation, the training's loss is one of new texts: nine tenths of a guess's
     are enough, and evaluations above 1.02 times that. Who has learnt nothing of use would still guess: what is asked in
-    the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding; nor
-    does one that never changes, one with an accuracy of five times a guess's (twice, in a model with batch norm, whose
+    the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding, but
+    where the watch has seen its answers, and half as many as by a guess or fewer are right, once the last three of six
+    no longer fall, 60 steps behind the start: what batch norm's statistics lacked at first is over by then. Nor
+    does one that never changes give one, one with an accuracy of five times a guess's (twice, in a model with batch norm, whose
     statistics lag behind weights that move fast), or a training in which a class is missing, batches are of one class
     each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first cause. Where the model that is
     trained was never evaluated itself, an average of its weights that hardly moves is the first cause; in a model with
@@ -180,6 +182,10 @@ class EvaluationBelowGuess(WatchRule):
         "normed": (2.0, "times a guess's, of batch norm, whose statistics lag while weights move fast; ours"),
         "one": (0.75, "of a batch's targets are of one class: they may be sorted; ours"),
         "falls": (0.9, "the last evaluation over the first; ours"),
+        "settled": (6.0, "evaluations, of which the last three don't fall; ours"),
+        "steps": (60.0, "behind the start, the same; ours"),
+        "rows": (64.0, "whose answers were seen, the same; ours"),
+        "right": (0.5, "of a guess's accuracy, that they have at most, the same; ours"),
         "near": (0.97, "of the loss of a guess, while nothing is learnt yet; ours"),
         "changes": (1.1, "the highest evaluation over the lowest, of weights that are not as drawn; ours"),
         "begins": (0.02, "of ln 2, that a preference begins at; ours"),
@@ -261,7 +267,8 @@ class EvaluationBelowGuess(WatchRule):
         ):  # it knows some of them: those that were trained on
             return
         still = min(self._values) == max(self._values)  # `evaluation_frozen` is about that
-        if value < self.at["falls"] * self._values[0] or still or others_scale(history, place):
+        falls = value < self.at["falls"] * self._values[0] and not self._answers_wrong(history, place)
+        if falls or still or others_scale(history, place):
             return
         if not self.first(place[2]):
             return
@@ -275,6 +282,15 @@ class EvaluationBelowGuess(WatchRule):
                     *([_SWAPPED, *self.causes] if chosen else self._why(history, place, classes, value / first))],
             evidence={"evaluation": value, "guess": asked, "training": ours},
         )  # fmt: skip
+
+    def _answers_wrong(self, history: RunHistory, place: Place) -> bool:
+        """Whether evaluations that fell at first stand still, and their answers are wrong more often than a guess's."""
+        names = ("own", "rows", "width", "recall")
+        own, rows, width, recall = (watched(history, f"compared_{name}", place) for name in names)
+        late = place[0] >= self.at["steps"] and len(self._values) >= self.at["settled"]
+        still = late and min(self._values[-2:]) >= self.at["falls"] * self._values[-3]
+        wrong = width > 1 and own * width <= self.at["right"] and not recall * width >= 1  # in the mean over classes
+        return still and wrong and rows >= self.at["rows"]
 
     def _average(self, history: RunHistory, place: Place, times: float) -> list[str]:
         """Where another model than the trained one is evaluated. One that is as it was drawn is about as good as a

@@ -125,7 +125,11 @@ class ModelMode(Rule):
     Where a pass of an evaluation is in evaluation mode and two or more behind it are in training mode
     (`model/training_within_evaluation`), training mode is set again within the loop. Two evaluations in a row; of a
     model without batch norm, whose other steps have no such passes, and where rows behind the first pass are others:
-    predictions of the same rows that are drawn with dropout on are meant.
+    predictions of the same rows that are drawn with dropout on are meant. Where all passes in evaluation mode come
+    first, and others behind them in training mode (`model/training_behind_evaluation`), training mode is set again at
+    the end of the first of several sets: that counts where two series or more are logged in the evaluations' steps
+    alone that end in the same word, as `dev_loss` and `test_loss`, and no predictions are drawn with dropout by the
+    configuration.
 
     Where each step has passes without gradients, in training mode, an evaluation is where more than twice as many come
     as in the steps before (`model/evaluated_in_training`), and a loss or a measure of one is logged at that step, or
@@ -143,6 +147,7 @@ class ModelMode(Rule):
     needs = ("=model/training|=model/training_in_evaluation|=model/dropout_in_evaluation"
              "|=model/noise_in_evaluation|=model/batch_statistics_in_evaluation"
              "|=model/copy_training_in_evaluation|=model/training_within_evaluation"
+             "|=model/training_behind_evaluation"
              "|=model/part_in_evaluation|=model/evaluated_in_training",)  # fmt: skip
     about = "The model is trained in evaluation mode, or evaluated in training mode."
     thresholds: ClassVar = {"steps": (2.0, "steps or evaluations in the wrong mode; ours")}
@@ -153,7 +158,8 @@ class ModelMode(Rule):
         self._evaluations: dict[str, list[tuple[int, int]]] = {}  # in a row, that are known to be in a wrong mode
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _WITHIN: 0.0, _PART: 0.0, _BURST: 0.0}
+        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _PART: 0.0, _BURST: 0.0}
+        rights |= {_WITHIN: 0.0, _BEHIND: 0.0}
         rights |= dict.fromkeys(_FUNCTIONS, 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
@@ -178,6 +184,8 @@ class ModelMode(Rule):
         if rows.value[at] != 1 or evaluations_of(history) is None or history.role("reward") is not None:
             return
         if name == _BURST and not _is_logged(history, *place):
+            return
+        if name == _BEHIND and (_draws_predictions(history) or not _has_several_sets(history)):
             return
         row.append(place)
         if len(row) >= self.at["steps"] and self.first(name, place[1]):
@@ -301,6 +309,7 @@ _HELD = expression(
     r"(?:freez\w*|frozen|fix(?:ed)?|eval|hold)_?(?:bn|batch_?norms?|norms?|stat\w*)|(?:bn|batch_?norms?)_?(?:eval|froz|freez|fix)"
 )
 _COPY, _WITHIN = "copy_training_in_evaluation", "training_within_evaluation"
+_BEHIND = "training_behind_evaluation"
 _PART, _BURST = "part_in_evaluation", "evaluated_in_training"
 
 
@@ -312,6 +321,18 @@ def _is_logged(history: RunHistory, step: int, segment: int) -> bool:
     rows = channel.rows()
     return bool(((rows.segment == segment) & (rows.step <= step) & (rows.step >= step - 1)).any())
 
+
+def _has_several_sets(history: RunHistory) -> bool:
+    """Whether another series has a row in each of the evaluations' steps alone, and ends in the same word."""
+    channel = evaluations_of(history)
+    if channel is None:
+        return False
+    mine, word = channel.rows().step, _LAST.findall(channel.name)[-1:]
+    same = (one for name, one in history.channels.items() if name != channel.name and _LAST.findall(name)[-1:] == word)
+    return any(numpy.array_equal(one.rows().step, mine) for one in same)
+
+
+_LAST = expression(r"[A-Za-z0-9]+")
 
 _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
     _COPY: (
@@ -325,6 +346,12 @@ _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
         "training mode: dropout changes what is measured.",
         "evaluation in training mode: training mode is set again within the loop over what is held out",
         "call `model.train()` behind the loop over evaluation batches, not within it",
+    ),
+    _BEHIND: (
+        "Of an evaluation before step {} the first passes are in evaluation mode, and all behind them, of other rows, "
+        "in training mode: dropout changes what is measured on all sets but the first.",
+        "evaluation in training mode: training mode is set again behind the first of several sets",
+        "call `model.train()` behind the last set, or `model.eval()` before each",
     ),
     _BURST: (
         "The model is evaluated in training mode, seen at step {}: more than twice as many passes without gradients as "

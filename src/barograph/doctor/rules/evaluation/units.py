@@ -35,12 +35,17 @@ class EvaluationSummed(Walker):
     changes by less than 7%. Or, as of a regression, each of eight evaluations is 300 times the training's first loss or
     more, and the last is below the first by the power 0.3 of the training's fall, which is to 60% or less: no model
     that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
-    Inputs of another scale, where the watch knows them, are `evaluation_inputs`.
+    Inputs of another scale, where the watch knows them, are `evaluation_inputs`. Where the watch has seen an
+    evaluation's answers, no course is needed: each of five is eight times the training loss or more, and three times
+    that of a guess, while in three looks in a row hardly more of its answers are wrong than of the training's. A model
+    is as sure of itself in both.
 
     Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where its
     name says in which unit it is, as `rmse_usd`, and the training's does not, or the configuration does; nor where the
     watch has seen its answers, of 64 rows or more (`model/compared_own`), and less than half as many are right as in
-    the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit.
+    the training (`model/wrong_share`): a model that is wrong has such a loss in whatever unit; nor where the training's
+    loss weighs classes the more the more frequent they are (`model/class_weight_slope`, `class_weights_inverted`): it
+    is low by that, and `class_weights` says so.
 
     What to do: divide the sum by the number of targets, or of batches where batches are averaged.
     """
@@ -59,6 +64,13 @@ class EvaluationSummed(Walker):
         "guess": (1.1, "times the loss of a guess; ours"),
         "rows": (64.0, "whose answers were seen; ours"),
         "right": (0.5, "of the training's share of right answers, that these have at least; ours"),
+        "weighed": (0.3, "power of how frequent a class is, in its weight; ours"),
+        "points": (5.0, "evaluations, whose answers were seen; ours"),
+        "sure": (8.0, "times the training loss, the same; ours"),
+        "guesses": (3.0, "times the loss of a guess, the same; ours"),
+        "wrong": (1.25, "times the training's share of wrong answers, at most, the same; ours"),
+        "more": (0.03, "more of them, the same; ours"),
+        "looks": (3.0, "in a row, the same; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
         "five": (5.0, "evaluations, of a watched loss without a guess; ours"),
@@ -73,6 +85,7 @@ class EvaluationSummed(Walker):
 
     def begin(self) -> None:
         self._points: list[EvaluationPoint] = []
+        self._alike = 0  # looks in a row at answers that are hardly more often wrong than the training's
 
     def look(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> Iterator[Finding]:
         if not (0 < point.value < math.inf and 0 < point.train < math.inf) or is_of_wholes(channel.name):
@@ -81,11 +94,12 @@ class EvaluationSummed(Walker):
         loss, guess = history.role("loss"), _guess(history, point)
         if len(self._points) < self.at["evaluations"] or loss is None or is_game(history, loss):
             return
-        if _in_own_unit(history, channel.name, loss.name):
+        if _in_own_unit(history, channel.name, loss.name) or self._weighed(history, channel, point):
             return
         if guess != guess:
             yield from self._far(history, loss, channel, point)
             return
+        yield from self._by_answers(history, channel, point, guess)
         first = self._points[0]
         ratios = [math.log(one.value) - math.log(one.train) for one in self._points]
         trains = [math.log(one.train) for one in self._points]
@@ -102,6 +116,32 @@ class EvaluationSummed(Walker):
                 found=point.step, segment=point.segment, confidence=0.97,
                 evidence={"times": rounded(times), "standing": True},
             )  # fmt: skip
+
+    def _by_answers(
+        self, history: RunHistory, channel: Channel, point: EvaluationPoint, guess: float
+    ) -> Iterator[Finding]:
+        """Evaluations far above the training, of which as many answers are right."""
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        own, rows, width = (watched(history, f"compared_{name}", place) for name in ("own", "rows", "width"))
+        wrong = usual(history.channel("model/wrong_share"), *place, 8)
+        most = self.at["wrong"] * wrong + self.at["more"]
+        alike = width > 1 and rows >= self.at["rows"] and own >= 0.5 and 1 - own <= most
+        self._alike = self._alike + 1 if alike else 0
+        far = all(one.value >= max(self.at["sure"] * one.train, self.at["guesses"] * guess) for one in self._points)
+        enough = len(self._points) >= self.at["points"] and self._alike >= self.at["looks"]
+        if far and enough and point.train < guess and self.first(point.segment):
+            yield self.finding(
+                0, f"The evaluation loss is {point.value:.4g}, {point.value / point.train:.3g} times the training "
+                f"loss, where a guess has {guess:.4g}, and {100 * own:.0f}% of its answers are right, as are "
+                f"{100 - 100 * wrong:.0f}% of the training's.", found=point.step, segment=point.segment,
+                confidence=0.95, evidence={"times": rounded(point.value / point.train), "standing": True},
+            )  # fmt: skip
+
+    def _weighed(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
+        """Whether frequent classes have the larger weights in the training's loss."""
+        place = point.step, int(channel.rows(point.row, point.row + 1).time[0]), point.segment
+        slope, counts = (watched(history, f"class_weight{name}", place) for name in ("_slope", "s_inverted"))
+        return slope >= self.at["weighed"] or counts == 1
 
     def _answers_wrong(self, history: RunHistory, channel: Channel, point: EvaluationPoint) -> bool:
         """Whether an evaluation's answers, as the watch saw them, are wrong far more often than the training's."""

@@ -1,8 +1,9 @@
 """A schedule that begins again and again in one launch, goes on at another step than its own, is stepped in two places,
-or lowers its rate twice, or is over within a few steps and comes back.
+or lowers its rate twice, or is over within a few steps and comes back, or waits for a plateau of several things.
 
 In:   the learning rate row by row; the scheduler's own count of steps, and the rate beside its formula.
-Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`, `FewSteps`.
+Out:  findings of `WarmupAgain`, `ScheduleBackwards`, `ScheduleBehind`, `LoweredTwice`, `SteppedAgain`, `FewSteps`,
+      `PlateauTold`.
 """
 
 from __future__ import annotations
@@ -399,4 +400,46 @@ class FewSteps(WatchRule):
             )  # fmt: skip
 
 
-RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain, FewSteps)
+class PlateauTold(WatchRule):
+    """A scheduler that waits for a plateau is given several numbers at once, as those of each of several evaluations.
+
+    The watch follows how often `ReduceLROnPlateau` was stepped, from the 20th step of the optimizer on. In four places
+    or more, and whenever it was stepped at all, that was twice or more between two steps of the optimizer, always as
+    often, and one in three steps or fewer in all; and the rate has come down since. Of several sets, or measures, the
+    one that is lower is the best for good, and what the others have counts as steps without progress, so that the rate
+    comes down while all of them get better.
+
+    What to do: one call of `scheduler.step()` an evaluation, with the loss of one set, or the mean of all.
+    """
+
+    name, family, kind, severity = "plateau_told", "optimizer", "learning_rate", "warning"
+    series = "model/plateau_jumps"
+    needs = ("=model/plateau_jumps", "=model/rate_share")
+    about = "A scheduler that waits for a plateau is given several numbers at once."
+    thresholds: ClassVar = {
+        "places": (4.0, "at which it is stepped, always several times; ours"),
+        "seldom": (1 / 3, "of the steps, at most; ours"),
+        "low": (0.99, "of the highest rate; ours"),
+    }
+    causes = ("scheduler stepped too often: it waits for a plateau, and is given each of several evaluations",)
+    remedies = ("call `scheduler.step()` once an evaluation, with the loss of one set, or with the mean of all",)
+
+    def begin(self) -> None:
+        self._highest = 0.0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        names = ("plateau_moves", "plateau_jump", "plateau_steps", "plateau_patience", "rate_share")
+        moves, by, count, patience, share = (watched(history, name, place) for name in names)
+        self._highest = max(self._highest, share)
+        always = value == moves and value >= self.at["places"] and by >= 2
+        low = share < self.at["low"] * self._highest
+        if always and low and count <= self.at["seldom"] * place[0] and self.first(place[2]):
+            yield self.finding(
+                0, f"`ReduceLROnPlateau` is given {by:.0f} numbers one behind the other whenever it is stepped, "
+                f"{value:.0f} times, with a patience of {patience:.0f}: the rate is at {share:.2g} of the optimizer's.",
+                found=place[0], segment=place[2], confidence=0.95,
+                evidence={"at once": by, "times": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (WarmupAgain, ScheduleBackwards, ScheduleBehind, LoweredTwice, SteppedAgain, FewSteps, PlateauTold)

@@ -51,6 +51,17 @@ def test_a_loggers_lines_pasted_as_one_are_rows(tmp_path: Path, stamp: str) -> N
         np.testing.assert_allclose([value for _, value in series], loss, atol=6e-6)
 
 
+@pytest.mark.parametrize("between", [" ", "", "\t"])
+def test_dicts_printed_one_behind_the_other_are_rows(tmp_path: Path, between: str) -> None:
+    rows = [
+        f"{{'loss': {3 - at / 8}, 'grad_norm': 1.{at}, 'learning_rate': 4e-07, 'epoch': {at / 10}, "
+        f"'global_step/max_steps': '{at}/94', 'percentage': '{at}%'}}"
+        for at in range(1, 10)
+    ]
+    text = f"steps': '0/94'}}{between}{between.join(rows)}{between}{{'loss': 0.25, 'grad"
+    assert read(path_of(tmp_path, text + "\n")).series["loss"] == [(at, 3 - at / 8) for at in range(1, 10)]
+
+
 def test_a_line_that_says_other_moments_is_one() -> None:
     line = b"2023-05-01 09:11:44 loss 0.41 since 2023-05-01 09:11:02 until 2023-05-01 09:12:02 idle" + b" " * 99
     assert chunks.clean(line) == line
@@ -67,7 +78,7 @@ def test_a_row_that_names_other_epochs_is_one() -> None:
 
 def test_a_long_line_of_rows_takes_time_in_proportion() -> None:
     began = time.process_time()
-    for text in (b"Epoch 1 [" * 100_000, b"[" * 300_000 + b"epoch " * 9, b"1Episode 1" * 100_000):
+    for text in (b"Epoch 1 [" * 100_000, b"[" * 300_000 + b"epoch " * 9, b"1Episode 1" * 100_000, b"} {'" * 200_000):
         chunks.clean(text)
     assert time.process_time() - began < 20
 

@@ -48,6 +48,7 @@ _RUN_ON = expression(rb"(\d\.\d{4,20})(?=passed: )")  # `learn 0.4123passed: 1.2
 _GLUED = expression(  # a line of a logger's right behind another one, whose break got lost
     rb"20(?<=[A-Za-z%)\]]20)(?=\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d[,.]\d{3}[ Z])"
 )
+_DICTS = expression(rb"(?<=\})[ \t]{0,4}(?=\{'(?:eval_)?loss': )")  # a Trainer's, one behind the other
 _LEAD = expression(  # of a row, where rows were printed one behind the other: `… 20.50Episode 7 Score: 22.1`
     rb"(?:(?<=[\d%)\]])[ \t]{0,4}|^)(?=(?:\[[\w .-]{1,30}\] )?(?<![A-Za-z])[Ee]p(?:och|isode)[ :#\[]{1,2}\d)"
 )
@@ -104,6 +105,7 @@ def clean(text: bytes) -> bytes:
     text = _CUT_IN.sub(b"\r", text) if b" [=" in text or b" [." in text else text
     text = _GLUED.sub(b"\r20", text)
     text = _RUN_ON.sub(rb"\1 ", text) if b"passed: " in text else text
+    text = _DICTS.sub(b"\r", text) if b"{'loss': " in text or b"{'eval_loss': " in text else text
     if b"[00:00<?" in text:
         text = _BEGUN.sub(_behind_bar, text)
     if b"{\xe2\x80\x98" in text or b"{\xe2\x80\x9c" in text:

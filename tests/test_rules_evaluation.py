@@ -335,6 +335,18 @@ def test_info_findings_on_the_distance_to_the_training() -> None:
     assert not warned(look(loss, loss[AT] * 0.8)) and not warned(look(loss, loss[AT] * 1.8))
 
 
+@pytest.mark.parametrize(("apart", "tells"), [((1.1, 1.0), False), ((1.1, 2.0), True), ((1.1,), True)])
+def test_a_loss_whose_terms_have_weights_is_told_by_the_terms_that_both_sides_log(
+    apart: tuple[float, ...], tells: bool
+) -> None:
+    loss, steps = falling(2000), np.arange(2000)
+    terms = {f"train__{name}": (steps, 0.6 * loss) for name in ("price", "kind")}
+    terms |= {
+        f"eval__{name}": (AT, 0.6 * loss[AT] * times) for name, times in zip(("price", "kind"), apart, strict=False)
+    }
+    assert ("evaluation_gap" in {one.rule for one in look(loss, loss[AT] * 1.8, **terms)}) == tells
+
+
 def test_ten_thousand_steps_without_a_better_evaluation_are_info() -> None:
     at = np.arange(1000, 25_000, 1000)
     evaluations = np.maximum(3 - at / 5000, 1.2) + (at > 9000) * 0.001 * (at % 3000) / 1000

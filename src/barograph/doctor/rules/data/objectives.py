@@ -82,9 +82,8 @@ class LossReversed(GraphRule):
     multiple of such losses, and below 0 in all 20, or in 20 rows in a row from a later step on. It falls without end,
     and the model learns the opposite. Two losses that are taken in turn, or a game, give no finding. An overlap of
     outputs and targets (Dice, the intersection over the union), whose best is 1, is to be largest: one that the loss
-    has with a plus is reversed too. A cross-entropy whose sums leave something out, as the answers themselves are left
-    out of a decoupled contrast (`model/loss_hides`), may come below 0 later on. `nll_loss` of scores or probabilities
-    is below 0 with the right sign.
+    has with a plus is reversed too. `nll_loss` of scores or probabilities is below 0 with the right sign, and a
+    cross-entropy whose sums leave the answers out (`model/loss_hides`) may come below it.
 
     What to do: take the minus away; of an overlap `loss = 1 - dice`.
     """

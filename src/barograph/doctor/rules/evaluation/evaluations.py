@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy
 
 from barograph.core.patterns import expression
-from barograph.core.roles import RECORDED, plays
+from barograph.core.roles import RECORDED, is_goodness, plays
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
@@ -314,6 +314,26 @@ def is_term(history: RunHistory, channel: Channel) -> bool:
         if beside and not name.startswith(("model/", "speed/", "data/")) and (words := _words(name)) and words <= own:
             return True
     return False
+
+
+def terms_hold(history: RunHistory, channel: Channel, point: EvaluationPoint, ratio: float) -> bool:
+    """Whether the terms that both sides log under one name each, as `train/price` and `val/price`, two at least, are
+    not as far apart as the losses, by this ratio: the training's are weighed, or learn their weights."""
+    loss = history.role("loss")
+    ours, theirs = (one.name.rpartition("/") for one in (loss, channel)) if loss is not None else (("",), ("",))
+    if not ours[0] or not theirs[0] or ours[0] == theirs[0]:
+        return False
+    apart = []
+    for name, other in history.channels.items():
+        head, _, tail = name.rpartition("/")
+        trained = history.channel(f"{ours[0]}/{tail}") if head == theirs[0] and tail != theirs[-1] else None
+        if trained is None or is_goodness(tail):
+            continue
+        value = before(other, point.step + 1, point.segment)
+        rows = between(trained, 0, point.step + 1, point.segment)[-_ROWS:]
+        if len(rows) and value > 0 and (level := median(rows)) > 0:
+            apart.append(value / level)
+    return len(apart) > 1 and max(apart) <= ratio
 
 
 _AVERAGED = frozenset({"ema", "swa", "polyak", "averaged", "average", "avg", "shadow"})

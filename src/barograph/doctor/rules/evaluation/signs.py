@@ -23,6 +23,7 @@ from barograph.doctor.rules.evaluation.evaluations import (
     in_first_epoch,
     is_term,
     learnt_at_once,
+    terms_hold,
     train_noise,
 )
 
@@ -373,7 +374,8 @@ class EvaluationGap(Walker):
     Where there are two evaluations alone, it is three times as high in both, and rises while the training's falls.
     In the first epoch the cause is another than overfitting: nothing was seen twice. Where the graph of the training's
     loss adds up several terms, as of a distillation and of labels, an evaluation of one of them comes first. Of an
-    evaluation of one term alone, by its name and by those of the training's terms, nothing is said.
+    evaluation of one term alone, by its name and by those of the training's terms, nothing is said; nor where terms
+    that both sides log, as `train/price` and `val/price`, are not as far apart: the training's have weights.
     """
 
     name, kind, severity = "evaluation_gap", "overfit", "info"
@@ -415,6 +417,9 @@ class EvaluationGap(Walker):
             self._first, self._opened = point.step, point
         self._count += 1
         if (self._count != 3 and not self._are_two(history, channel, point)) or self._told:
+            return
+        if terms_hold(history, channel, point, self.at["ratio"]):
+            self._count = 0
             return
         self._told = True
         terms = before(history.channel("model/loss_terms"), point.step + 1, point.segment)

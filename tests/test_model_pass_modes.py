@@ -120,22 +120,24 @@ def test_sets_behind_the_first_one_that_are_evaluated_in_training_mode_are_told(
 
 
 @pytest.mark.parametrize(
-    ("other", "config", "told"),
+    ("other", "config", "known", "told"),
     [
-        ("test_loss", {}, True),
-        ("forum/loss", {}, True),
-        ("dev_accuracy", {}, False),  # one set
-        ("rare_loss", {}, False),  # of other steps
-        ("test_loss", {"mc_dropout": 8}, False),
+        ("test_loss", {}, 0.0, True),
+        ("forum/loss", {}, 0.0, True),
+        ("dev_accuracy", {}, 0.0, False),  # one set
+        ("rare_loss", {}, 0.0, False),  # of other steps
+        ("test_loss", {"mc_dropout": 8}, 0.0, False),
+        ("test_loss", {}, 0.4, False),  # rows of the training, as where hard ones are chosen
     ],
 )
 def test_two_evaluations_whose_later_sets_are_in_training_mode_are_said(
-    other: str, config: dict[str, int], told: bool
+    other: str, config: dict[str, int], known: float, told: bool
 ) -> None:
     steps = np.arange(19, 80, 20)
     columns = {
         "model/training_behind_evaluation": (steps[:3] + 1, np.ones(3)), "dev_loss": (steps, np.ones(4)),
         "train_loss": (np.arange(80), 1.0 - 0.001 * np.arange(80)),
+        "model/evaluated_known": (steps[:3] + 1, np.full(3, known)),
         other: (steps if other != "rare_loss" else steps[1:], np.ones(4 - (other == "rare_loss"))),
     }  # fmt: skip
     found = only(findings([ModelMode()], columns, facts={"config": config}), "model_mode")

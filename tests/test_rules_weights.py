@@ -229,6 +229,9 @@ def test_a_part_that_the_configuration_names_and_that_is_not_so_warns(config: di
         ({"trainable": "text"}, "visual", "text", True),
         ({"trainable": "adapters,norm"}, "adapters, norm", "backbone", False),
         ({"freeze_bn": True, "freeze_layers": 4, "train_head_only": True}, "bn, head", "layers", False),
+        ({"train_vectors": True}, "rnn, tag", "words", True),
+        ({"train_vectors": True}, "words, rnn, tag", "places", False),
+        ({"train_vectors": True}, "rnn, tag, vectors", "words", False),
     ],
 )
 def test_what_an_option_names_is_a_part_as_a_whole(config: dict, trained: str, frozen: str, warns: bool) -> None:
@@ -244,6 +247,10 @@ def test_what_an_option_names_is_a_part_as_a_whole(config: dict, trained: str, f
     [
         ({"train_embeddings": True}, {}, True),
         ({"embed_trainable": True}, {}, True),
+        ({"train_vectors": True}, {}, True),  # those of words, which are loaded
+        ({"freeze_glove": False}, {}, True),
+        ({"train_vectors": False}, {}, False),
+        ({"vectors": "glove", "train_words": True}, {}, False),
         ({"freeze_embed": False}, {}, True),
         ({"train_embeddings": False}, {}, False),
         ({"train_embeddings": 1}, {}, False),

@@ -80,12 +80,12 @@ class FrozenGroup(Rule):
     `head_only_epochs`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`); so do adapters at
     0 of a part that is named so (`not_adapted: layers.0`). Where nothing is frozen any more later in the launch, what
     was warned of becomes one. And it warns where the configuration names a part that is to be frozen (`freeze: stem`,
-    `lock_image`) or to be trained (`trainable: head`, `train_embeddings: true`, without adapters), and that part is
-    trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and nothing of that name is as
-    it is said to be. So it does where an option as `target_modules` names frozen layers without adapters beside others
-    that have them; and where an option that lists what is frozen, or kept as it is, is there and empty (`freeze: ''`),
-    while a tenth of all elements or more is frozen, all of it in parts that are frozen as a whole, unlike what adapters
-    are for.
+    `lock_image`) or to be trained (`trainable: head`, `train_embeddings: true`, `train_vectors: true`, without
+    adapters), and that part is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and
+    nothing of that name is as it is said to be. So it does where an option as `target_modules` names frozen layers
+    without adapters beside others that have them; and where an option that lists what is frozen, or kept as it is, is
+    there and empty (`freeze: ''`), while a tenth of all elements or more is frozen, all of it in parts that are frozen
+    as a whole, unlike what adapters are for.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """

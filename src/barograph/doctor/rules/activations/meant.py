@@ -53,7 +53,9 @@ _COUNTS_LAYERS = expression(
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip
 _TABLES = frozenset({"emb", "embed", "embeds", "embedding", "embeddings"})
+_VECTORS = frozenset({"vectors", "vecs", "word_vectors", "word_vecs", "wordvecs", "word2vec", "glove", "fasttext"})
 _SAME |= {one: {*_TABLES, "wte"} for one in _TABLES}
+_SAME |= {one: {*_TABLES, *_VECTORS, "wte", "words"} for one in _VECTORS}
 _TO_TRAIN = expression(r"(?:train|tune|finetune|fine_tune|unfreeze)_(\w+)|(\w+)_(?:trainable|trained|unfrozen)")
 _OF_TASK = {"image", "vision", "visual", "text", "language", "audio", "video"}  # also what data are of
 _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "trunk", "backbone", "transformer"})

@@ -149,12 +149,12 @@ class EvaluationBelowGuess(WatchRule):
     are enough, and evaluations above 1.02 times that. Who has learnt nothing of use would still guess: what is asked in
     the evaluation is another question. An evaluation that falls is measured in another unit, and gives no finding, but
     where the watch has seen its answers, and half as many as by a guess or fewer are right, once the last three of six
-    no longer fall, 60 steps behind the start: what batch norm's statistics lacked at first is over by then. Nor
-    does one that never changes give one, one with an accuracy of five times a guess's (twice, in a model with batch norm, whose
-    statistics lag behind weights that move fast), or a training in which a class is missing, batches are of one class
-    each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first cause. Where the model that is
-    trained was never evaluated itself, an average of its weights that hardly moves is the first cause; in a model with
-    batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their
+    no longer fall, 60 steps behind the start: what batch norm's statistics lacked at first is over by then. Nor does
+    one that never changes give one, one with an accuracy of five times a guess's (twice, in a model with batch norm,
+    whose statistics lag behind weights that move fast), or a training in which a class is missing, batches are of one
+    class each, or targets are the inputs. Buffers of 0 and 1 (`OtherLabels`) are the first cause. Where the model that
+    is trained was never evaluated itself, an average of its weights that hardly moves is the first cause; in a model
+    with batch norm, if evaluations differ by a tenth and are 1.5 times a guess's, an average of weights without their
     buffers comes before it. Targets that are numbers may be of another scale, which comes first from ten times the
     training's first loss on; those of a denoiser may be minus the noise that the inputs have. Of pairs the guess is
     among as many as the evaluation has, where its cross-entropy was seen, and a logged `recall@1` is an accuracy. Where

@@ -126,10 +126,9 @@ class ModelMode(Rule):
     (`model/training_within_evaluation`), training mode is set again within the loop. Two evaluations in a row; of a
     model without batch norm, whose other steps have no such passes, and where rows behind the first pass are others:
     predictions of the same rows that are drawn with dropout on are meant. Where all passes in evaluation mode come
-    first, and others behind them in training mode (`model/training_behind_evaluation`), training mode is set again at
-    the end of the first of several sets: that counts where two series or more are logged in the evaluations' steps
-    alone that end in the same word, as `dev_loss` and `test_loss`, and no predictions are drawn with dropout by the
-    configuration.
+    first, and others behind them in training mode (`model/training_behind_evaluation`), of rows that were not trained
+    on, training mode is set again at the end of the first of several sets: that counts where two series or more that
+    end in the same word are logged in the evaluations' steps alone, and no predictions are to be drawn with dropout.
 
     Where each step has passes without gradients, in training mode, an evaluation is where more than twice as many come
     as in the steps before (`model/evaluated_in_training`), and a loss or a measure of one is logged at that step, or
@@ -183,9 +182,8 @@ class ModelMode(Rule):
             row.clear()
         if rows.value[at] != 1 or evaluations_of(history) is None or history.role("reward") is not None:
             return
-        if name == _BURST and not _is_logged(history, *place):
-            return
-        if name == _BEHIND and (_draws_predictions(history) or not _has_several_sets(history)):
+        unsaid = name == _BURST and not _is_logged(history, *place)
+        if unsaid or (name == _BEHIND and (_draws_predictions(history) or not _has_several_sets(history, place))):
             return
         row.append(place)
         if len(row) >= self.at["steps"] and self.first(name, place[1]):
@@ -322,17 +320,19 @@ def _is_logged(history: RunHistory, step: int, segment: int) -> bool:
     return bool(((rows.segment == segment) & (rows.step <= step) & (rows.step >= step - 1)).any())
 
 
-def _has_several_sets(history: RunHistory) -> bool:
-    """Whether another series has a row in each of the evaluations' steps alone, and ends in the same word."""
-    channel = evaluations_of(history)
-    if channel is None:
+def _has_several_sets(history: RunHistory, place: tuple[int, int]) -> bool:
+    """Whether another series has a row in each of the evaluations' steps alone, and ends in the same word; and no rows
+    of the training are among those that were looked at, as where examples are chosen by the model."""
+    channel, known = evaluations_of(history), history.channel("model/evaluated_known")
+    seen = known.rows() if known is not None else None
+    if channel is None or (seen is not None and (seen.value[seen.step == place[0]] > _KNOWN).any()):
         return False
     mine, word = channel.rows().step, _LAST.findall(channel.name)[-1:]
     same = (one for name, one in history.channels.items() if name != channel.name and _LAST.findall(name)[-1:] == word)
     return any(numpy.array_equal(one.rows().step, mine) for one in same)
 
 
-_LAST = expression(r"[A-Za-z0-9]+")
+_KNOWN, _LAST = 0.02, expression(r"[A-Za-z0-9]+")  # of an evaluation's rows; a word
 
 _IN_A_ROW = {  # by series: what is said, with the step; why, and what to do
     _COPY: (

@@ -201,6 +201,60 @@ def test_layers_to_which_their_adapters_were_added_are_known(kind: type[nn.Modul
     assert abs(seen[20] - along) < 0.3 and (seen[20] > 0.6) == (along == 1)
 
 
+class EightBits(nn.Module):
+    """A low-rank adapter beside a layer of eight bits, with a scale for each row, and a zero where it has no sign."""
+
+    def __init__(self, dtype: Any, seed: int) -> None:
+        super().__init__()
+        dice = torch.Generator().manual_seed(seed)
+        self.dtype = dtype
+        self.lora_a = nn.Parameter(torch.randn(4, 48, generator=dice) / 7)
+        self.lora_b = nn.Parameter(0.1 * torch.randn(64, 4, generator=dice))
+        self.hold(torch.randn(64, 48, generator=dice) / 7)
+
+    def hold(self, weight: Any) -> None:
+        self.zero = 0.0 if self.dtype is torch.int8 else 128.0
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 127)
+        self.register_buffer("packed", ((weight / self.scale).round() + self.zero).to(self.dtype))
+
+    def weight(self) -> Any:
+        return (self.packed.float() - self.zero) * self.scale
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+@pytest.mark.parametrize("way", ["merged", "taken back", "begun anew", "replaced", "scaled", "left alone"])
+def test_layers_of_eight_bits_to_which_their_adapters_were_added_are_known(way: str, dtype: Any) -> None:
+    model = nn.ModuleList(EightBits(dtype, seed) for seed in range(5))
+    adapters, seen = Adapters(model), []
+    for step in range(32):
+        for layer in model:
+            layer.lora_b.data += 0.01 * torch.randn(layer.lora_b.shape)  # trained
+            added = 2.0 * layer.lora_b.data @ layer.lora_a.data
+            if step == 15 and way == "replaced":
+                layer.hold(layer.weight() + torch.randn(added.shape) / 20)
+            elif step == 15 and way == "scaled":
+                layer.hold(layer.weight() * (1 + 0.3 * torch.rand(64, 1)))
+            elif step == 15 and way != "left alone":
+                layer.hold(layer.weight() + added)
+                if way == "taken back":
+                    layer.hold(layer.weight() - added)
+                elif way == "begun anew":
+                    layer.lora_b.data.zero_()
+                    layer.lora_a.data.copy_(torch.randn(layer.lora_a.shape))
+        seen.append(figures(adapters).get("codes_merged", math.nan))
+    assert seen[10] == 0 and seen[30] == 0 and np.isnan(seen[11:20]).all()
+    assert (seen[20] > 0.7) if way == "merged" else (seen[20] < 0.2)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,)])
+@pytest.mark.parametrize(("shares", "told"), [([0.0, 0.03, 0.6], True), ([0.0, 0.03, 0.4], False)])
+def test_adapters_that_were_added_to_whole_numbers_are_told(
+    shares: list[float], told: bool, cuts: tuple[int, ...]
+) -> None:
+    said = found([AdaptersMerged()], {"model/codes_merged": (np.array([10, 20, 30]), np.array(shares))}, cuts)
+    assert [(one.rule, one.step) for one in said] == [("adapters_merged", 30)] * told
+
+
 @pytest.mark.parametrize("cuts", [(), (1,)])
 def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     steps = np.arange(10, 60, 10)

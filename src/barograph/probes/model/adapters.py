@@ -78,7 +78,12 @@ def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
     """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
     is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
     matrix."""
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    return [factors for _, *factors in packed(model, known)]  # type: ignore[misc]
+
+
+def packed(model: Any, known: set[int]) -> list[tuple[Any, Tensor, Tensor]]:
+    """The same, behind the module of each."""
+    found: dict[int, tuple[Any, Tensor, Tensor]] = {}
     for module in model.modules():
         items = dict(module.named_parameters())
         trained = [(name, item) for name, item in items.items() if item.requires_grad]
@@ -91,8 +96,30 @@ def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
             continue
         first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
         if len(first) == second.shape[1] and _share_rank(first, second):
-            found[id(first)] = first, second
+            found[id(first)] = module, first, second
     return list(found.values())
+
+
+def codes(module: Any, rows: int, columns: int) -> Tensor | None:
+    """The whole numbers [rows, columns], one a weight, in which a module holds its layer."""
+    import torch
+
+    for item in itertools.chain(module.buffers(), module.parameters()):
+        if item.dtype in (torch.int8, torch.uint8) and tuple(item.shape) == (rows, columns):
+            return item.detach()  # type: ignore[no-any-return]
+    return None
+
+
+def along(before: Tensor, after: Tensor, added: Tensor) -> Tensor:
+    """Of what whole numbers of weights [rows, columns] have changed by, squared, the share along what adapters add, in
+    each row by itself. That rows have another scale, or another zero, is no change."""
+    moved = (after != before).any()
+    before, after, added = (one - one.mean(1, keepdim=True) for one in (before, after, added))
+    fine = before.square().sum(1, keepdim=True).clamp_min(1e-38)
+    change, added = (one - before * ((one * before).sum(1, keepdim=True) / fine) for one in (after, added))
+    both, size = (change * added).sum(1).clamp_min(0), added.square().sum(1).clamp_min(1e-38)
+    moved = (after != before).any()
+    return (both.square() / size).sum() / change.square().sum().clamp_min(1e-38) * moved
 
 
 def zero_halves(named: list[tuple[str, Any]], found: list[Adapter], ours: set[int]) -> list[Tensor]:
@@ -185,9 +212,12 @@ class Adapters:
     def __init__(self, model: Any):
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
-        self._packed = beside_packed(model, self._ids)
+        beside = packed(model, self._ids)
+        self._packed = [(first, second) for _, first, second in beside]
+        self._beside = beside[:: max(1, len(beside) // _LAYERS)][:_LAYERS]
         self._ids |= {id(item) for factors in self._packed for item in factors}
         self._kept: list[Tensor] = []
+        self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
 
@@ -231,6 +261,25 @@ class Adapters:
             both, change, added = torch.stack(parts).sum(0).unbind()
             current.put("adapters_merged", ("",), (both.square() / (change * added).clamp_min(1e-38)).reshape(1))
         self._kept = [item.clone() for item in now]
+        self._of_codes(current)
+
+    def _of_codes(self, current: ModelRound) -> None:
+        """The same of layers of eight bits: how much of their change is along what their adapters add."""
+        import torch
+
+        shares = []
+        for place, (module, first, second) in enumerate(self._beside):
+            held = codes(module, len(second), first.shape[1])
+            if held is None:
+                continue
+            after = _rows(held).float()
+            if (before := self._codes.get(place)) is not None:
+                added = second[: len(after)].detach().float() @ first.detach().float()
+                shares.append(along(before, after, added))
+            self._codes[place] = after
+        if shares:
+            home = shares[0].device
+            current.put("codes_merged", ("",), torch.stack([one.to(home) for one in shares]).amin().reshape(1))
 
     def close(self) -> None:
         """Leave no hook behind."""

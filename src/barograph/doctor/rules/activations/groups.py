@@ -24,7 +24,7 @@ from barograph.doctor.rules.activations.meant import (
     texts_of,
     unmatched,
 )  # fmt: skip
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule
 from barograph.doctor.rules.rl.preference import is_preference
 
 if TYPE_CHECKING:
@@ -367,7 +367,8 @@ class AdaptersMerged(WatchRule):
     """Adapters were added to their frozen layers, and are still added beside them.
 
     Within ten steps, frozen layers have changed by a multiple of the product of their adapters' factors: of the change
-    squared, eight tenths or more are along it. The adapters are not zero, so from then on they count twice. Merging
+    squared, eight tenths or more are along it; of whole numbers of eight bits, which rounding changes, too, half of it
+    in each layer. The adapters are not zero, so from then on they count twice. Merging
     for an evaluation and taking it back changes nothing, and adapters that begin anew at zero resemble nothing that was
     added.
 
@@ -376,15 +377,27 @@ class AdaptersMerged(WatchRule):
 
     name, family, kind, severity = "adapters_merged", "model", "frozen", "warning"
     series = "model/adapters_merged"
-    needs = ("=model/adapters_merged",)
+    needs = ("=model/adapters_merged|=model/codes_merged",)
     least = 1
     about = "Adapters were added to their layers, and are still added beside them."
-    thresholds: ClassVar = {"along": (0.8, "of the squared change of the layers; ours")}
+    thresholds: ClassVar = {
+        "along": (0.8, "of the squared change of the layers; ours"),
+        "rounded": (0.5, "of that of whole numbers, in the layer where it is least; ours"),
+    }
     causes = ("adapters merged twice: they were added to their layers, and go on beside them",)
     remedies = ("merge a copy for evaluations and checkpoints, or subtract what was added afterwards",)
 
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/codes_merged"), self._of_codes)]
+
+    def _of_codes(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from self._merged(value, self.at["rounded"], place)
+
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        if value >= self.at["along"] and self.first(place[2]):
+        yield from self._merged(value, self.at["along"], place)
+
+    def _merged(self, value: float, least: float, place: Place) -> Iterator[Finding]:
+        if value >= least and self.first(place[2]):
             yield self.finding(
                 place[0], f"Frozen layers have changed, and {100 * value:.0f}% of the squared change is along what "
                 "their adapters add: these count twice from here on.", found=place[0], segment=place[2],

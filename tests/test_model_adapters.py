@@ -201,43 +201,58 @@ def test_layers_to_which_their_adapters_were_added_are_known(kind: type[nn.Modul
     assert abs(seen[20] - along) < 0.3 and (seen[20] > 0.6) == (along == 1)
 
 
-class Eight(nn.Module):
-    """A matrix in whole numbers of eight bits, each row with a size of its own."""
+class EightBits(nn.Module):
+    """A low-rank adapter beside a layer of eight bits, with a scale for each row, and a zero where it has no sign."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, dtype: Any, seed: int) -> None:
         super().__init__()
-        self.register_buffer("size", weight.abs().amax(1, keepdim=True) / 127)
-        self.register_buffer("codes", (weight / self.size).round().to(torch.int8))
+        dice = torch.Generator().manual_seed(seed)
+        self.dtype = dtype
+        self.lora_a = nn.Parameter(torch.randn(4, 48, generator=dice) / 7)
+        self.lora_b = nn.Parameter(0.1 * torch.randn(64, 4, generator=dice))
+        self.hold(torch.randn(64, 48, generator=dice) / 7)
+
+    def hold(self, weight: Any) -> None:
+        self.zero = 0.0 if self.dtype is torch.int8 else 128.0
+        self.register_buffer("scale", weight.abs().amax(1, keepdim=True) / 127)
+        self.register_buffer("packed", ((weight / self.scale).round() + self.zero).to(self.dtype))
+
+    def weight(self) -> Any:
+        return (self.packed.float() - self.zero) * self.scale
 
 
-class LoRAOfEight(nn.Module):
-    def __init__(self, wide: int, rank: int) -> None:
-        super().__init__()
-        self.base = Eight(torch.randn(wide, wide) * (0.5 + torch.rand(wide, 1)))
-        self.lora_a = nn.Parameter(torch.randn(rank, wide))
-        self.lora_b, self.trend = nn.Parameter(torch.zeros(wide, rank)), torch.randn(wide, rank)
-
-
-@pytest.mark.parametrize(
-    ("way", "along"), [("merged", 1.0), ("taken back", 0.0), ("begun anew", 0.0), ("left alone", 0.0)]
-)
-def test_adapters_that_were_added_to_whole_numbers_are_known(way: str, along: float) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(*(LoRAOfEight(24, 2) for _ in range(3)))
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+@pytest.mark.parametrize("way", ["merged", "taken back", "begun anew", "replaced", "scaled", "left alone"])
+def test_layers_of_eight_bits_to_which_their_adapters_were_added_are_known(way: str, dtype: Any) -> None:
+    model = nn.ModuleList(EightBits(dtype, seed) for seed in range(5))
     adapters, seen = Adapters(model), []
-    for step in range(21):
+    for step in range(32):
         for layer in model:
-            layer.lora_b.data += 0.02 * layer.trend if step else 0.0
-            if step == 15 and way != "left alone":
-                before, added = layer.base, layer.lora_b.data @ layer.lora_a.data
-                layer.base = Eight(before.codes * before.size + added)
+            layer.lora_b.data += 0.01 * torch.randn(layer.lora_b.shape)  # trained
+            added = 2.0 * layer.lora_b.data @ layer.lora_a.data
+            if step == 15 and way == "replaced":
+                layer.hold(layer.weight() + torch.randn(added.shape) / 20)
+            elif step == 15 and way == "scaled":
+                layer.hold(layer.weight() * (1 + 0.3 * torch.rand(64, 1)))
+            elif step == 15 and way != "left alone":
+                layer.hold(layer.weight() + added)
                 if way == "taken back":
-                    layer.base = before
+                    layer.hold(layer.weight() - added)
                 elif way == "begun anew":
                     layer.lora_b.data.zero_()
-                    layer.lora_a.data.copy_(torch.randn(2, 24))
-        seen.append(figures(adapters).get("adapters_merged", math.nan))
-    assert abs(seen[20] - along) < 0.2, seen
+                    layer.lora_a.data.copy_(torch.randn(layer.lora_a.shape))
+        seen.append(figures(adapters).get("codes_merged", math.nan))
+    assert seen[10] == 0 and seen[30] == 0 and np.isnan(seen[11:20]).all()
+    assert (seen[20] > 0.7) if way == "merged" else (seen[20] < 0.2)
+
+
+@pytest.mark.parametrize("cuts", [(), (1,)])
+@pytest.mark.parametrize(("shares", "told"), [([0.0, 0.03, 0.6], True), ([0.0, 0.03, 0.4], False)])
+def test_adapters_that_were_added_to_whole_numbers_are_told(
+    shares: list[float], told: bool, cuts: tuple[int, ...]
+) -> None:
+    said = found([AdaptersMerged()], {"model/codes_merged": (np.array([10, 20, 30]), np.array(shares))}, cuts)
+    assert [(one.rule, one.step) for one in said] == [("adapters_merged", 30)] * told
 
 
 @pytest.mark.parametrize("cuts", [(), (1,)])
@@ -249,10 +264,6 @@ def test_what_was_seen_of_adapters_is_said_once(cuts: tuple[int, ...]) -> None:
     }
     said = found([AdaptersDrawn(), AdaptersMerged()], series, cuts)
     assert {(one.rule, one.step) for one in said} == {("adapters_drawn", 1), ("adapters_merged", 30)}
-    twice = {"model/adapters_merged": (steps, np.array([0.0, 0.6, 0.0, 0.55, 0.0]))}
-    assert [(one.rule, one.step) for one in found([AdaptersMerged()], twice, cuts)] == [("adapters_merged", 40)]
-    once = {"model/adapters_merged": (steps, np.array([0.0, 0.6, 0.0, 0.3, 0.0]))}
-    assert found([AdaptersMerged()], once, cuts) == []
     well = {"model/adapters_drawn": (np.array([1]), np.array([0.0])), "model/adapters_merged": (steps, np.full(5, 0.3))}
     assert found([AdaptersDrawn(), AdaptersMerged()], well, cuts) == []
 

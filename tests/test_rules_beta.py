@@ -72,6 +72,40 @@ def test_the_gradient_shows_a_margin_that_beta_multiplies_twice(
 
 @PIECES
 @pytest.mark.parametrize(
+    ("first", "above", "noise", "name", "change", "config", "says"),
+    [
+        (0.0, 2.5, 0.2, "reward_margin", {}, {}, True),
+        (0.0, 2.5, 0.2, "pref/gap", {}, {}, True),
+        (0.0, 2.5, 0.2, "eval/gap", {}, {}, False),
+        (1e-4, 2.5, 0.2, "reward_margin", {}, {}, False),  # policy and reference differ
+        (0.0, 1.0, 0.0, "reward_margin", {}, {}, False),
+        (0.0, 1.05, 0.01, "reward_margin", {}, {}, False),
+        (0.0, 16.0, 0.0, "reward_margin", {}, {}, False),  # a sum over the batch
+        (0.0, 2.5, 0.2, "reward_margin", {"loss_terms": 3.0}, {}, False),  # beside the likelihood of what was chosen
+        (0.0, 2.5, 0.2, "reward_margin", {"loss_terms": 2.0}, {}, True),  # smoothed labels
+        (0.0, 2.5, 0.2, "reward_margin", {"dropout": 0.1}, {}, False),
+        (0.0, 2.5, 0.2, "reward_margin", {"half_output": 1.0}, {}, False),
+        (0.0, 2.5, 0.2, "reward_margin", {"preference_averaged": math.nan}, {}, False),
+        (0.0, 2.5, 0.2, "reward_margin", {}, {"pair_weights": "confidence"}, False),
+        (0.0, 2.5, 0.2, "reward_margin", {}, {"weight_decay": 0.01, "lora_alpha": 16}, True),
+        (0.0, 2.5, 0.2, "reward_margin", {}, {"margin": 1.0}, False),
+        (0.0, 2.5, 0.2, "reward_margin", {}, {"loss_type": "simpo"}, False),
+    ],
+)
+def test_a_loss_that_is_larger_than_that_of_a_margin_of_0_is_of_another_margin(
+    first: float, above: float, noise: float, name: str, change: dict[str, float], config: dict[str, Any], says: bool,
+    pieces: tuple[int, ...],
+) -> None:  # fmt: skip
+    margins = np.r_[first, 0.01 * np.arange(1, 60)]
+    loss = np.logaddexp(0, -margins) * above * (1 + noise * np.tanh(NOISE))
+    graph = {"loss_ranks": 1.0, "preference_averaged": 0.0, "loss_terms": 1.0, "dropout": 0.0} | change
+    series = {"loss": (STEPS, loss), name: (STEPS, margins)} | figures(**graph)
+    some = found([BetaMisplaced()], series, pieces, config={"beta": 0.2} | config)
+    assert [one.causes[0].split(":")[0] for one in some] == ["beta beside the margin"] * says
+
+
+@PIECES
+@pytest.mark.parametrize(
     ("low", "noise", "graph", "config", "says"),
     [
         (0.1, 0.06, {"loss_ranks": 1.0}, {}, True),

@@ -85,6 +85,29 @@ def test_adapters_that_are_frozen_beside_their_trained_layers_are_the_first_caus
 
 
 @pytest.mark.parametrize(
+    ("config", "frozen", "severity"),
+    [
+        ({"full_finetune": True}, 0, "info"),
+        ({"model": {"train_base": True}}, 0, "info"),
+        ({"finetuning_type": "full"}, 0, "info"),
+        ({"finetuning": "full"}, 0, "info"),
+        ({"full_finetune": False}, 0, "warning"),
+        ({"finetuning": "lora"}, 0, "warning"),
+        ({"train_all_data": True}, 0, "warning"),
+        ({"full_finetune": True}, 8, "warning"),  # the adapters are frozen
+        ({}, 0, "warning"),
+    ],
+)
+def test_layers_that_are_trained_beside_adapters_may_be_meant(
+    config: dict[str, Any], frozen: int, severity: str
+) -> None:
+    figures = {"frozen_parameters": 8, "trained_parameters": 20, "trained_carriers": 4, "frozen_adapters": frozen,
+               "trained_adapters": 8 - frozen, "frozen_share": 0.1}  # fmt: skip
+    series: Series = {f"model/{name}": (STEPS[:1], np.array([float(value)])) for name, value in figures.items()}
+    assert [one.severity for one in found([FrozenGroup()], series, config=config)] == [severity]
+
+
+@pytest.mark.parametrize(
     ("config", "figures", "step"),
     [
         ({"unfreeze_epoch": 3}, {}, 160),

@@ -12,11 +12,13 @@ from rule_curves import found
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.missing import MissingNumbers
+from barograph.doctor.rules.data.missing import MissingNumbers, UnitsApart
 
 torch = pytest.importorskip("torch")
 
-from barograph.probes.model.fillers import FIGURES, Fillers, fields_of  # noqa: E402
+from torch import nn  # noqa: E402
+
+from barograph.probes.model.fillers import FIGURES, UNITS, Fillers, fields_of  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
 
@@ -42,7 +44,7 @@ def counted(*tables: Any) -> dict[str, float]:
 @pytest.mark.parametrize("split", [1, 4])
 def test_a_number_far_beyond_its_column_counts(filler: float, split: int) -> None:
     said = counted(*(table(0, 256, filler).chunk(split)))
-    assert list(said) == list(FIGURES) and said["filler_columns"] == 4
+    assert list(said) == [*FIGURES, *UNITS] and said["filler_columns"] == 4
     assert said["filler_number"] == filler and 0.02 < said["filler_share"] < 0.12
     assert (said["filler_rows"], said["filler_size"]) == (256, 8)
     low, high = sorted((said["filler_number"], said["filler_next"]))
@@ -111,3 +113,68 @@ def test_a_model_that_takes_them_out_itself_is_left_alone(tmp_path: Path, taken_
     run.finish()
     rules = [one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]]
     assert ("missing_numbers" in rules) == (not taken_out)
+
+
+def measured(seed: int, count: int = 64, sizes: tuple[float, ...] = (0.2, 1.0, 5.0, 0.5, 2.0, 2000.0)) -> Any:
+    """Columns of different units."""
+    return torch.tensor(np.random.default_rng(seed).normal(3, 1, (count, len(sizes))) * np.array(sizes)).float()
+
+
+def test_columns_that_hardly_differ_beside_another_one_are_counted() -> None:
+    said = counted(measured(0, 256))
+    assert (said["unit_columns"], said["unit_lost"], said["unit_number"]) == (6, 5, 5)
+    assert said["unit_deviation"] == pytest.approx(2000, rel=0.2)
+    assert counted(measured(0, 256, (0.2, 1.0, 5.0, 0.5, 2.0, 15.0)))["unit_lost"] == 0
+    filled = table(1, 256, share=0.06)
+    filled[filled == -99.0] = -9999.0
+    assert counted(filled)["unit_lost"] == 0  # a filler is none of the middle half
+    flags = torch.cat(
+        (torch.tensor(np.random.default_rng(1).random((256, 5)) < 0.3).float(), measured(2, 256)[:, 5:]), 1
+    )
+    assert counted(flags)["unit_columns"] == 1
+
+
+def of_units(
+    pieces: tuple[int, ...] = (), reward: bool = False, config: dict[str, Any] | None = None, **change: float
+) -> list[Finding]:
+    figures = {"unit_columns": 6.0, "unit_lost": 5.0, "unit_deviation": 2000.0, "unit_number": 5.0, "filler_size": 6.0,
+               "entered_low": -900.0, "entered_high": 8000.0} | change  # fmt: skip
+    step, here = np.arange(200), np.array([4, 8, 16])
+    curves = {f"model/{name}": (here, value + 0.0 * here) for name, value in figures.items()}
+    curves |= {"train/loss": (step, 1 / (1 + step))} | ({"rollout/ep_rew_mean": (step, step)} if reward else {})
+    return found([UnitsApart()], curves, pieces, config=config or {})
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 200, 7))])
+def test_units_that_are_far_apart_are_a_warning_where_they_get_into_the_model(pieces: tuple[int, ...]) -> None:
+    assert [(one.step, one.severity) for one in of_units(pieces)] == [(0, "warning")]
+    assert not of_units(pieces, entered_low=-4.0, entered_high=5.0)  # the model scales them
+    assert not of_units(pieces, unit_lost=2.0) and not of_units(pieces, unit_columns=12.0)
+    assert not of_units(pieces, unit_deviation=60.0) and not of_units(pieces, reward=True)
+    assert not of_units(pieces, filler_size=128.0)  # a spectrum, or features of a network
+    for option in ({"normalize_inputs": False}, {"data.standardise": "none"}, {"feature_scaling": "off"}):
+        assert [one.severity for one in of_units(pieces, config=option)] == ["info"]
+    assert [one.severity for one in of_units(pieces, config={"row_norm": "none", "lr_scale": None})] == ["warning"]
+
+
+@pytest.mark.parametrize("scaled", ["", "before", "within", "behind"])
+def test_a_model_that_is_given_units_that_are_far_apart(tmp_path: Path, scaled: str) -> None:
+    norm = nn.BatchNorm1d(6, affine=False) if scaled == "within" else nn.Identity()
+    behind = nn.BatchNorm1d(16) if scaled == "behind" else nn.Identity()
+    torch.manual_seed(0)
+    model = nn.Sequential(norm, nn.Linear(6, 16), behind, nn.Tanh(), nn.Linear(16, 1))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    run = barograph.init(project="tables", dir=tmp_path)
+    run.watch(model, optimizer)
+    for step in range(24):
+        x = measured(step, 32)
+        target = (x[:, :1] + x[:, 1:2]).sin()
+        x = (x - x.mean(0)) / x.std(0) if scaled == "before" else x
+        loss = ((model(x) - target) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    rules = [one["rule"] for one in diagnose(barograph.StoredRun(run.dir))["findings"]]
+    assert ("units_apart" in rules) == (scaled in ("", "behind"))

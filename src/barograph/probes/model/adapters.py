@@ -74,26 +74,16 @@ def find(model: Any) -> list[Adapter]:
     return list(found.values())
 
 
-class Packed(NamedTuple):
-    """The two factors of an adapter, [rank, inputs] and [outputs, rank], and the module that has it."""
-
-    first: Tensor
-    second: Tensor
-    module: Any
-
-    def adapter(self) -> Adapter | None:
-        """With the numbers in which its layer is held now, where these are a matrix of the layer's shape that nothing
-        trains."""
-        shape = len(self.second), self.first.shape[1]
-        held = [item for item in (*self.module.buffers(), *self.module.parameters())
-                if tuple(item.shape) == shape and not item.requires_grad and not item.is_meta]  # fmt: skip
-        return Adapter(held[0], self.first, self.second) if len(held) == 1 else None
+def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
+    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
+    is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
+    matrix."""
+    return [factors for _, *factors in packed(model, known)]  # type: ignore[misc]
 
 
-def beside_packed(model: Any, known: set[int]) -> list[Packed]:
-    """Adapters, by the names of their factors or of their module, whose layer is held in few bits: in a tensor of
-    another shape, or in one that is not a parameter. known: ids of factors beside a matrix."""
-    found: dict[int, Packed] = {}
+def packed(model: Any, known: set[int]) -> list[tuple[Any, Tensor, Tensor]]:
+    """The same, behind the module of each."""
+    found: dict[int, tuple[Any, Tensor, Tensor]] = {}
     for module in model.modules():
         items = dict(module.named_parameters())
         trained = [(name, item) for name, item in items.items() if item.requires_grad]
@@ -106,8 +96,30 @@ def beside_packed(model: Any, known: set[int]) -> list[Packed]:
             continue
         first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
         if len(first) == second.shape[1] and _share_rank(first, second):
-            found[id(first)] = Packed(first, second, module)
+            found[id(first)] = module, first, second
     return list(found.values())
+
+
+def codes(module: Any, rows: int, columns: int) -> Tensor | None:
+    """The whole numbers [rows, columns], one a weight, in which a module holds its layer."""
+    import torch
+
+    for item in itertools.chain(module.buffers(), module.parameters()):
+        if item.dtype in (torch.int8, torch.uint8) and tuple(item.shape) == (rows, columns):
+            return item.detach()  # type: ignore[no-any-return]
+    return None
+
+
+def along(before: Tensor, after: Tensor, added: Tensor) -> Tensor:
+    """Of what whole numbers of weights [rows, columns] have changed by, squared, the share along what adapters add, in
+    each row by itself. That rows have another scale, or another zero, is no change."""
+    moved = (after != before).any()
+    before, after, added = (one - one.mean(1, keepdim=True) for one in (before, after, added))
+    fine = before.square().sum(1, keepdim=True).clamp_min(1e-38)
+    change, added = (one - before * ((one * before).sum(1, keepdim=True) / fine) for one in (after, added))
+    both, size = (change * added).sum(1).clamp_min(0), added.square().sum(1).clamp_min(1e-38)
+    moved = (after != before).any()
+    return (both.square() / size).sum() / change.square().sum().clamp_min(1e-38) * moved
 
 
 def zero_halves(named: list[tuple[str, Any]], found: list[Adapter], ours: set[int]) -> list[Tensor]:
@@ -200,9 +212,12 @@ class Adapters:
     def __init__(self, model: Any):
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
-        self._packed = beside_packed(model, self._ids)
-        self._ids |= {id(item) for one in self._packed for item in one[:2]}
+        beside = packed(model, self._ids)
+        self._packed = [(first, second) for _, first, second in beside]
+        self._beside = beside[:: max(1, len(beside) // _LAYERS)][:_LAYERS]
+        self._ids |= {id(item) for factors in self._packed for item in factors}
         self._kept: list[Tensor] = []
+        self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
 
@@ -224,30 +239,47 @@ class Adapters:
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
             pairs = [(one.first.detach(), one.second.detach()) for one in frozen]
-            pairs += [(one.first.detach(), one.second.detach()) for one in self._packed]
+            pairs += [(first.detach(), second.detach()) for first, second in self._packed]
             drawn = _drawn([second for _, second in pairs], [first for first, _ in pairs])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
             idle = [(first == 0).all() & (second == 0).all() for first, second in pairs]
             home = idle[0].device
             current.put("adapters_zero", ("",), torch.stack([one.to(home) for one in idle]).sum().reshape(1))
+        self._packed = []
         self._steps += 1
         if self._steps % _EVERY != 1:
             return
-        frozen = frozen or [held for one in self._packed if (held := one.adapter()) is not None]
         some = frozen[:: max(1, len(frozen) // _LAYERS)][:_LAYERS]
         now = [_rows(one.layer.detach()).float() for one in some]
         if len(self._kept) == len(now) and now:
             home, parts = now[0].device, []
             for before, after, one in zip(self._kept, now, some, strict=True):
                 change, added = after - before, _rows(product(one)).float()
-                if not one.layer.is_floating_point():  # whole numbers: each row has a size of its own
-                    change, added = (torch.nn.functional.normalize(item) for item in (change, added))
                 sums = (change * added).sum(), change.square().sum(), added.square().sum()
                 parts.append(torch.stack(sums).to(home))
             both, change, added = torch.stack(parts).sum(0).unbind()
             current.put("adapters_merged", ("",), (both.square() / (change * added).clamp_min(1e-38)).reshape(1))
         self._kept = [item.clone() for item in now]
+        self._of_codes(current)
+
+    def _of_codes(self, current: ModelRound) -> None:
+        """The same of layers of eight bits: how much of their change is along what their adapters add."""
+        import torch
+
+        shares = []
+        for place, (module, first, second) in enumerate(self._beside):
+            held = codes(module, len(second), first.shape[1])
+            if held is None:
+                continue
+            after = _rows(held).float()
+            if (before := self._codes.get(place)) is not None:
+                added = second[: len(after)].detach().float() @ first.detach().float()
+                shares.append(along(before, after, added))
+            self._codes[place] = after
+        if shares:
+            home = shares[0].device
+            current.put("codes_merged", ("",), torch.stack([one.to(home) for one in shares]).amin().reshape(1))
 
     def close(self) -> None:
         """Leave no hook behind."""

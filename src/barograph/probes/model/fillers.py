@@ -1,4 +1,5 @@
-"""Numbers of a table that stand for missing ones: the same one in many rows, far beyond all others of its column.
+"""Numbers of a table that stand for missing ones: the same one in many rows, far beyond all others of its column; and
+columns that hardly differ beside another one, in whose units they are.
 
 In:   inputs of floating point numbers [rows, columns], of passes of the training; what the first layer with a matrix
       is given.
@@ -24,11 +25,16 @@ if TYPE_CHECKING:
 FIGURES = ("filler_columns", "filler_share", "filler_number", "filler_next", "filler_rows", "filler_size")
 """How many columns have one; of the column in which it lies furthest out, in widths of the others: the share of the
 rows that have it, which number it is, and the next one; rows and columns that were looked at."""
+UNITS = ("unit_columns", "unit_lost", "unit_deviation", "unit_number")
+"""Columns of sixteen different numbers or more; those whose deviation, by the middle half of their numbers, is below
+a hundredth of the largest one; this, and which column has it."""
 _ALWAYS = ("filler_columns", "filler_rows", "filler_size")
+_LOST = 100.0  # times what a column differs by
 ENTERED = ("entered_low", "entered_high")  # of what the first matrix is given
 _ROWS, _LEAST, _COLUMNS = 256, 64, 64  # rows in all; at which they are looked at first; of an input
 _VARIED = 16  # different other numbers of a column: fewer may be kinds
 _SOME, _OFTEN = 3, 0.01  # rows that have the number, at least; their share
+_MIDDLE = 1.349  # deviations between the quarters of what is drawn normally
 _WHOLE = 0.9  # of the columns: a row of such numbers alone is padding
 
 
@@ -42,6 +48,8 @@ class Fillers:
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
+        import torch
+
         if not (trains and due) or self._next > _ROWS:
             return
         place = next((at for at, one in enumerate(tensors) if _is_table(one)), -1)
@@ -52,14 +60,15 @@ class Fillers:
         some = local(tensors[place].detach())[:_ROWS, :_COLUMNS]
         self._rows.append(some.float().clone())
         if sum(map(len, self._rows)) >= self._next:
-            self._found = figures(_together(self._rows))
+            table = _together(self._rows)
+            self._found = torch.cat((figures(table), units(table)))
             self._next *= 2
             self._rows = self._rows if self._next <= _ROWS else []
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
         if self._found is not None:
-            current.put("fillers", FIGURES, self._found)
+            current.put("fillers", FIGURES + UNITS, self._found)
             self._found = None
 
 
@@ -98,6 +107,21 @@ def figures(table: Tensor) -> Tensor:
         share, number, beside = (one.index_select(0, most)[0] for one in (often / count, low, following))
         sizes = (torch.full_like(number, one) for one in (count, columns))
         return torch.stack([found.sum().to(low.dtype), share, sign[0] * number, sign[0] * beside, *sizes])
+
+
+def units(table: Tensor) -> Tensor:
+    """`UNITS` of some rows [rows, columns]."""
+    import torch
+
+    with torch.no_grad():
+        values = table.sort(0).values
+        count = len(values)
+        deviation = (values[3 * count // 4] - values[count // 4]) / _MIDDLE
+        varied = ((values.diff(dim=0) > 0).sum(0) + 1 >= _VARIED) & (deviation > 0)
+        deviation = torch.where(varied, deviation, 0.0)
+        lost = varied & (deviation * _LOST < deviation.max())
+        whose = deviation.argmax().to(deviation.dtype)
+        return torch.stack([varied.sum().to(deviation.dtype), lost.sum().to(deviation.dtype), deviation.max(), whose])
 
 
 def entered(tensor: Tensor) -> Tensor:

@@ -21,10 +21,11 @@ from barograph.doctor.rules.activations.meant import (
     said_part,
     said_table,
     said_thin,
+    said_whole,
     texts_of,
     unmatched,
 )  # fmt: skip
-from barograph.doctor.rules.data.examples import Place, WatchRule
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule
 from barograph.doctor.rules.rl.preference import is_preference
 
 if TYPE_CHECKING:
@@ -60,32 +61,32 @@ class FrozenGroup(Rule):
     some layers are frozen at 0, while those of others are trained, or one factor at 0 while the other is trained. The
     same, whatever they are called, where two small modules or more have two frozen matrices each that are multiplied
     through fewer dimensions, one of them all zero, and no such pair is trained. The other way round, layers that are
-    trained beside the LoRA matrices that are added to them. Layers that are frozen at 0 outside of adapters, as gates
-    that begin shut. A bias or a norm's gains that are all that is trained,
-    beside eight frozen parameters or more; or normalisation layers alone, where a configuration of three options or
-    more says nothing of it. Frozen blocks behind parameters that are trained, whose normalisation weights are all
-    exactly 1: nobody ever trained these (the same of two such layers or more in the frozen model that adapters are
-    for); or any such blocks, where a preference is learnt; or a frozen layer that is as torch draws it, as a new head
-    is, beside adapters, in a model whose gains show that it was trained. And frozen layers whose weights are as torch
-    draws them, uniform up to one over the root of their inputs, while what is before them is trained; or where two or
-    more, or recurrent ones, are in front of it, and more than four parameters are trained or a contrast of pairs is
-    learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02, in a model whose trained gains are all
-    exactly 1; of any other deviation, or evenly, where rows and columns are as alike as random numbers are, and a
-    configuration of three options or more does not say it; in no part whose gains or biases show that it was trained. A
-    linear probe stays an info finding, but where its body was never trained, as gains that are all exactly 1 or two
-    layers as drawn show, and a configuration of three options or more says nothing of it: no probe, nothing frozen, no
-    part that is chosen. Gains and biases alone, in a model that is all new, are the same. One random projection stays
-    one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the configuration says
-    is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps or epochs in `freeze_image_steps` or
-    `head_only_epochs`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze: stem`); so do adapters at
-    0 of a part that is named so (`not_adapted: layers.0`). Where nothing is frozen any more later in the launch, what
-    was warned of becomes one. And it warns where the configuration names a part that is to be frozen (`freeze: stem`,
-    `lock_image`) or to be trained (`trainable: head`, `train_embeddings: true`, `train_vectors: true`, without
-    adapters), and that part is trained, or frozen, as a whole, while a twentieth of all elements or more is frozen, and
-    nothing of that name is as it is said to be. So it does where an option as `target_modules` names frozen layers
-    without adapters beside others that have them; and where an option that lists what is frozen, or kept as it is, is
-    there and empty (`freeze: ''`), while a tenth of all elements or more is frozen, all of it in parts that are frozen
-    as a whole, unlike what adapters are for.
+    trained beside the LoRA matrices that are added to them, unless the configuration says that the whole model is
+    trained. Layers that are frozen at 0 outside of adapters, as gates that begin shut. A bias or a norm's gains that
+    are all that is trained, beside eight frozen parameters or more; or normalisation layers alone, where a
+    configuration of three options or more says nothing of it. Frozen blocks behind parameters that are trained, whose
+    normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the
+    frozen model that adapters are for); or any such blocks, where a preference is learnt; or a frozen layer that is as
+    torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained. And frozen
+    layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
+    them is trained; or where two or more, or recurrent ones, are in front of it, and more than four parameters are
+    trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02, in a
+    model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and columns are as alike
+    as random numbers are, and a configuration of three options or more does not say it; in no part whose gains or
+    biases show that it was trained. A linear probe stays an info finding, but where its body was never trained, as
+    gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or more says nothing
+    of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that is all new, are the
+    same. One random projection stays one, too. Of blocks and layers, so does a stage in which less is frozen than
+    before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps
+    or epochs in `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that is
+    (`frozen_stem`, `freeze: stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where
+    nothing is frozen any more later in the launch, what was warned of becomes one. And it warns where the configuration
+    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`,
+    `train_embeddings: true`, `train_vectors: true`, without adapters), and that part is trained, or frozen, as a whole,
+    while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does
+    where an option as `target_modules` names frozen layers without adapters beside others that have them; and where an
+    option that lists what is frozen, or kept as it is, is there and empty (`freeze: ''`), while a tenth of all elements
+    or more is frozen, all of it in parts that are frozen as a whole, unlike what adapters are for.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """
@@ -251,6 +252,7 @@ def _is_meant(history: RunHistory, key: str, names: str, staged: bool) -> bool:
     """Whether the configuration says what is frozen, by these names, or how much of it."""
     counted = key in ("blocks", "preference") and said_layers(history)
     meant = key in ("blocks", "drawn", "tables", "head", "products", "shut") and (staged or said_frozen(history, names))
+    meant |= key == "carriers" and said_whole(history)
     return counted or meant or (key in ("zero", "preference") and said_part(history, names))
 
 
@@ -375,32 +377,36 @@ class AdaptersMerged(WatchRule):
     """Adapters were added to their frozen layers, and are still added beside them.
 
     Within ten steps, frozen layers have changed by a multiple of the product of their adapters' factors: of the change
-    squared, eight tenths or more are along it, or a half or more twice, as where the layers are held in few bits or
-    adapters have moved on since. The adapters are not zero, so from then on they count twice. Merging
-    for an evaluation and taking it back changes nothing, and adapters that begin anew at zero resemble nothing that was
-    added.
+    squared, eight tenths or more are along it; of whole numbers of eight bits, which rounding changes, too, half of it
+    in each layer. The adapters are not zero, so from then on they count twice. Merging for an evaluation and taking it
+    back changes nothing, and adapters that begin anew at zero resemble nothing that was added.
 
     What to do: take the product out again after the evaluation, or merge a copy.
     """
 
     name, family, kind, severity = "adapters_merged", "model", "frozen", "warning"
     series = "model/adapters_merged"
-    needs = ("=model/adapters_merged",)
+    needs = ("=model/adapters_merged|=model/codes_merged",)
     least = 1
     about = "Adapters were added to their layers, and are still added beside them."
     thresholds: ClassVar = {
         "along": (0.8, "of the squared change of the layers; ours"),
-        "twice": (0.5, "of it, at two looks; ours"),
+        "rounded": (0.5, "of that of whole numbers, in the layer where it is least; ours"),
     }
     causes = ("adapters merged twice: they were added to their layers, and go on beside them",)
     remedies = ("merge a copy for evaluations and checkpoints, or subtract what was added afterwards",)
 
-    def begin(self) -> None:
-        self._looks: dict[int, int] = {}  # by segment, those in which a half or more was
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/codes_merged"), self._of_codes)]
+
+    def _of_codes(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        yield from self._merged(value, self.at["rounded"], place)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        self._looks[place[2]] = self._looks.get(place[2], 0) + (value >= self.at["twice"])
-        if (value >= self.at["along"] or self._looks[place[2]] > 1) and self.first(place[2]):
+        yield from self._merged(value, self.at["along"], place)
+
+    def _merged(self, value: float, least: float, place: Place) -> Iterator[Finding]:
+        if value >= least and self.first(place[2]):
             yield self.finding(
                 place[0], f"Frozen layers have changed, and {100 * value:.0f}% of the squared change is along what "
                 "their adapters add: these count twice from here on.", found=place[0], segment=place[2],

@@ -62,6 +62,11 @@ _TOWER = frozenset({"encoder", "tower", "model", "net", "network", "branch", "tr
 _TABLE = expression(r"(?:^|[_.])(?:word_?|token_?)?(?:emb|embeds?|embeddings?|tables?|lookups?|vectors|wte)(?:[_.]|$)")
 _KEEPS = expression(r"fix|static|random|untrain|keep|kept|stop_?grad|detach|no_?grad|pre_?trained|glove|word2vec")
 _LEARNS = expression(r"train|learn|tune|updat|grad")
+_WHOLE = expression(
+    r"(?:^|_)full_?(?:fine_?)?(?:tun|train|param)|(?:^|_)(?:train|tune|finetune|fine_tune|unfreeze)_"
+    r"(?:base|backbone|all|everything|whole|full)(?:_(?:model|layers|params|parameters|weights))?$"
+)
+_ALL = frozenset({"all", "everything", "full", "whole", "full_finetune", "full_finetuning", "full_model"})
 _TARGETS = expression(
     r"(?:(?:lora|adapter|peft|dora|loha|lokr)_)?target(?:_modules?|_layers?|s)|(?:lora|adapter)_modules"
 )
@@ -218,6 +223,16 @@ def said_thin(history: RunHistory) -> bool | None:
         if told or chosen or _counts_layers(plain, value) or _THINLY.search(plain):
             return True
     return False if len(found) >= _SAYS else None
+
+
+def said_whole(history: RunHistory) -> bool:
+    """Whether the configuration says that all of the model is trained, the layers beside adapters among it."""
+    options = ((name.rpartition(".")[2].lower(), value) for name, value in history.options.found.items())
+    return any(
+        (value is True and _WHOLE.search(plain))
+        or (isinstance(value, str) and _CHOOSES.fullmatch(plain) and value.lower() in _ALL)
+        for plain, value in options
+    )
 
 
 def said_layers(history: RunHistory) -> bool:

@@ -19,11 +19,11 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.loss.given import side_by_side
-from barograph.doctor.rules.rl.preference import BETA, margins_of
-from barograph.doctor.rules.rl.reference import has_no_reference
+from barograph.doctor.rules.rl.preference import BETA, MARGIN, margins_of, trained_like
+from barograph.doctor.rules.rl.reference import OWN_MARGIN, has_no_reference
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PROOF = 0.95
@@ -43,6 +43,12 @@ class BetaMisplaced(WatchRule):
     both answers of a pair are rows of one pass. In three looks in a row within the first ten steps it is β², or 2 β²,
     within 10%: the margin is multiplied by β twice. A β above 0.25 is too near its square.
 
+    Where the margin that is logged is 0 in the first row, each pair's is, and the loss ln 2. Of the first eight rows
+    those with a margin below 0.1 in size are four or more, the loss is a tenth above that of the margin in each of
+    them, and not by one factor: the ratio's deviation is a fiftieth or more. The loss is then of another margin than
+    what is logged, as where β multiplies the policy's log probabilities, or the reference's, and not their difference.
+    Beside other terms, dropout, numbers of 16 bits, or options of weights of pairs nothing is said.
+
     What to do: `-logsigmoid(beta * margin)`, with the margin as the difference of log probabilities.
     """
 
@@ -50,7 +56,7 @@ class BetaMisplaced(WatchRule):
     proves = "training"
     needs = ("=model/loss_ranks", "config", "loss")
     least = 4
-    about = "β of a preference multiplies its loss, or its margin twice."
+    about = "β of a preference multiplies its loss, its margin twice, or a part of it."
     thresholds: ClassVar = {
         "rows": (4.0, "of the loss, from the first on; ours"),
         "near": (0.15, "of β, what the loss begins at, of ln 2; ours"),
@@ -58,12 +64,17 @@ class BetaMisplaced(WatchRule):
         "large": (0.25, "β that is too near its square; ours"),
         "looks": (3.0, "in a row; ours"),
         "early": (10.0, "steps, in which hardly anything is learnt; ours"),
+        "first": (8.0, "rows of the loss beside the margin; ours"),
+        "few": (4.0, "of them with a margin that is nearly 0; ours"),
+        "margin": (0.1, "that is nearly 0; ours"),
+        "above": (1.1, "times the loss of the margin; ours"),
+        "varies": (0.02, "deviation of that ratio; ours"),
     }
     remedies = ("write `-logsigmoid(beta * margin)`, with the margin as the difference of log probabilities",)
 
     def reset(self) -> None:
         super().reset()
-        self._done = False
+        self._done = self._compared = False
         self._looks: list[int] = []  # their steps
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -71,6 +82,7 @@ class BetaMisplaced(WatchRule):
         if not 0 < beta < 1:
             return
         yield from self._outside(history, beta)
+        yield from self._beside(history, beta)
         for place, value in self._cursor.each(history.channel("model/loss_weight")):
             yield from self._twice(history, value, place, beta)
 
@@ -101,6 +113,33 @@ class BetaMisplaced(WatchRule):
                 evidence={"beta": beta, "times": rounded(times)},
             )  # fmt: skip
 
+    def _beside(self, history: RunHistory, beta: float) -> Iterator[Finding]:
+        """By the margin that is logged, which is 0 in the first row."""
+        margins, loss, count = _margins(history), history.role("loss"), int(self.at["first"])
+        place = None if margins is None else told_behind(margins, count, history.channel("model/loss_ranks"))
+        if self._compared or margins is None or loss is None or place is None or loss.end < count or loss.start:
+            return
+        self._compared = True
+        rows = margins.rows(0, count)
+        here = int(rows.step[-1]), max(place[1], int(loss.rows(0, count).time[-1])), int(rows.segment[-1])
+        begins = is_first_step(history, int(rows.step[0])) and abs(rows.value[0]) <= _NOTHING
+        if not begins or int(rows.segment[0]) != here[2] or not _is_plain(history, place):
+            return
+        ours, theirs = (values[:count] for values in side_by_side(margins, loss, here))
+        small = numpy.abs(ours) <= self.at["margin"]
+        ratios = theirs[small] / numpy.logaddexp(0.0, -ours[small])
+        if len(ratios) < self.at["few"] or not small[0] or not (ratios >= self.at["above"]).all():
+            return
+        if ratios.std() >= self.at["varies"] * ratios.mean() and self.first(place[2], "beside"):
+            yield self.finding(
+                int(rows.step[0]), f"The first margin is 0, of which the loss is ln 2, and the loss begins at "
+                f"{theirs[0]:.4g}: it is of another margin than the one that is logged.", found=place[0],
+                segment=place[2], confidence=0.9, key="beside",
+                evidence={"beta": beta, "loss": rounded(float(theirs[0])), "standing": True},
+                causes=["beta beside the margin: it multiplies the policy's log probabilities, or the reference's, and "
+                        "not their difference", "loss of other margins: it is not of the rewards that are logged"],
+            )  # fmt: skip
+
     def _twice(self, history: RunHistory, weight: float, place: Place, beta: float) -> Iterator[Finding]:
         names = ("example_rows", "targets", "backwards", "preference_averaged", "loss_ranks")
         rows, targets, passes, averaged, ranked = (watched(history, name, place) for name in names)
@@ -115,6 +154,28 @@ class BetaMisplaced(WatchRule):
                 causes=["beta twice: the margin is multiplied by it already where the loss does so"], key="twice",
                 evidence={"beta": beta, "shown": rounded(shown)},
             )  # fmt: skip
+
+
+def _margins(history: RunHistory) -> Channel | None:
+    """The margin that is logged, by any name."""
+    return margins_of(history) or next(iter(trained_like(history, MARGIN)), None)
+
+
+def _is_plain(history: RunHistory, place: Place) -> bool:
+    """Whether the loss is that of a preference with a reference, and nothing else makes it larger."""
+    names = ("preference_averaged", "loss_terms", "dropout", "half_parameters", "half_output")
+    averaged, terms, dropout, *half = (watched(history, name, place) for name in names)
+    weighed = any(
+        value not in (None, False, 0, "", "none") and (_OF_PAIRS.search(name) or OWN_MARGIN.search(name.lower()))
+        for name, value in history.options.found.items()
+    )
+    plain = averaged >= 0 and terms <= _TERMS and dropout == 0 and not any(one > 0 for one in half)
+    return plain and not (weighed or has_no_reference(history))
+
+
+_NOTHING = 1e-6  # of a margin
+_TERMS = 2  # of a loss, as of smoothed labels
+_OF_PAIRS = expression(r"(?i)weights?(?!_?decay)(?!\w*path)|importance|wpo|focal|confidence")
 
 
 def _is_number(value: object, number: float) -> bool:

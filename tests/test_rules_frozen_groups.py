@@ -41,6 +41,19 @@ def test_layers_that_are_frozen_at_0_warn(config: dict[str, object], zero: int, 
     assert one.severity == severity and (severity == "info" or "frozen at 0" in one.message)
 
 
+@pytest.mark.parametrize(
+    ("config", "share", "new", "severity"),
+    [({}, 0.6, 1, "warning"), ({}, 0.6, 0, "info"), ({}, 0.1, 1, "info"), ({"freeze": "mid"}, 0.6, 1, "info"),
+     ({"unfreeze_at": 40}, 0.6, 1, "info")],
+)  # fmt: skip
+def test_a_large_part_that_is_frozen_in_a_new_model_warns(
+    config: dict[str, object], share: float, new: int, severity: str
+) -> None:
+    told = {"lr": 0.1, "width": 24, "layers": 4} | config
+    (one,) = frozen(told, frozen_adapters=0, frozen_gains_new=1, untrained=new, frozen_share=share)
+    assert one.severity == severity
+
+
 @pytest.mark.parametrize(("new", "severity"), [(1, "warning"), (0, "info")])
 def test_an_embedding_that_is_frozen_as_drawn_in_a_new_model_warns(new: int, severity: str) -> None:
     (one,) = frozen(frozen_adapters=0, frozen_tables=1, untrained=new)

@@ -40,6 +40,8 @@ _NOT_PRETRAINED = frozenset({"", "none", "null", "no", "false", "scratch", "rand
 _SURE = 0.95
 _PART = 0.05  # of all elements, that is frozen
 _UNSAID = 0.1  # the same, where the configuration has an empty list of what is frozen
+_STANDING = ("drawn", "blocks", "new", "tables", "new body", "new part", "head", "shut")  # findings of the start
+_LARGE = 0.25  # the same, where all gains of the model are as they were initialised
 _MOST = 0.5  # the same, of a model of which a head alone is trained
 _FOR_A_WHILE = ("blocks", "drawn", "tables", "head", "new body", "unsaid")  # what may be trained later
 _PROBE = 4  # parameters of a head that is trained on what is frozen: a norm's and a layer's
@@ -197,6 +199,15 @@ class FrozenGroup(Rule):
                 f"frozen as it was initialised, and the configuration does not say so ({names})."
             )
             causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
+        elif (
+            figures["frozen_gains_new"] == 1 and figures["untrained"] == 1 and figures["frozen_share"] >= _LARGE
+            and not (adapted or staged) and said_thin(history) is False
+        ):  # fmt: skip
+            key, share = "new part", figures["frozen_share"]
+            message = (
+                f"{share:.2g} of all elements are frozen as they were initialised, in a model that is all new "
+                f"({names}); the configuration does not say so."
+            )
         elif not (adapted or staged) and figures["frozen_share"] >= _UNSAID and said_none(history, texts):
             key, share = "unsaid", figures["frozen_share"]
             message = f"{share:.2g} of all elements are frozen ({names}); the configuration's list of such is empty."
@@ -213,7 +224,7 @@ class FrozenGroup(Rule):
             step, message, severity=severity, key=key, found=step, segment=segment,
             confidence=0.95 if severity == "warning" else 0.3, causes=causes,
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
-            | ({"standing": True} if key in ("drawn", "blocks", "new", "tables", "new body", "head", "shut") else {}),
+            | ({"standing": True} if key in _STANDING else {}),
         )  # fmt: skip
 
 

@@ -78,17 +78,18 @@ class FrozenGroup(Rule):
     biases show that it was trained. A linear probe stays an info finding, but where its body was never trained, as
     gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or more says nothing
     of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that is all new, are the
-    same. One random projection stays one, too. Of blocks and layers, so does a stage in which less is frozen than
-    before, and what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps
-    or epochs in `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that is
-    (`frozen_stem`, `freeze: stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where
-    nothing is frozen any more later in the launch, what was warned of becomes one. And it warns where the configuration
-    names a part that is to be frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`,
-    `train_embeddings: true`, `train_vectors: true`, without adapters), and that part is trained, or frozen, as a whole,
-    while a twentieth of all elements or more is frozen, and nothing of that name is as it is said to be. So it does
-    where an option as `target_modules` names frozen layers without adapters beside others that have them; and where an
-    option that lists what is frozen, or kept as it is, is there and empty (`freeze: ''`), while a tenth of all elements
-    or more is frozen, all of it in parts that are frozen as a whole, unlike what adapters are for.
+    same, and so is a quarter of all elements in one all of whose gains, frozen and trained, are exactly 1. One random
+    projection stays one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the
+    configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps or epochs in
+    `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze:
+    stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where nothing is frozen any more
+    later in the launch, what was warned of becomes one. And it warns where the configuration names a part that is to be
+    frozen (`freeze: stem`, `lock_image`) or to be trained (`trainable: head`, `train_embeddings: true`, `train_vectors:
+    true`, without adapters), and that part is trained, or frozen, as a whole, while a twentieth of all elements or more
+    is frozen, and nothing of that name is as it is said to be. So it does where an option as `target_modules` names
+    frozen layers without adapters beside others that have them; and where an option that lists what is frozen, or kept
+    as it is, is there and empty (`freeze: ''`), while a tenth of all elements or more is frozen, all of it in parts
+    that are frozen as a whole, unlike what adapters are for.
 
     What to do: look at the test that chooses what `requires_grad` is set for; most often it is the wrong way round.
     """

@@ -507,3 +507,23 @@ def test_two_rows_without_a_count_are_enough_where_one_says_nan(
 ) -> None:
     series = read(written(tmp_path, lines)).series
     assert [f"{value}" for _, value in series.get("Train Loss", series.get("train loss", []))] == losses
+
+
+@pytest.mark.parametrize("form", [
+    "[R0] | E{e} iter[ {b}/ 20] | [Loss] {v:.2f} | [exp] ./runs/a_B40 | [step]  {s} | [best] 0",
+    "iter {b}/20 | loss {v:.2f} | step {s}",
+    "E{e} iter[ 19/ 20] loss: {v:.2f} step: {s}",  # the last one of each epoch alone
+])  # fmt: skip
+def test_a_step_behind_a_count_that_begins_anew_is_the_step(tmp_path: Path, form: str) -> None:
+    lines = [form.format(e=at // 4, b=at % 4 * 5, s=at * 5, v=5 - at / 5) for at in range(12)]
+    reading = read(written(tmp_path, lines))
+    assert [series for name, series in reading.series.items() if name.lower() == "loss"] == [
+        [(at * 5, 5 - at / 5) for at in range(12)]
+    ]
+    assert not reading.restarts
+
+
+def test_a_step_behind_a_count_that_rises_is_something_else(tmp_path: Path) -> None:
+    for behind in ("steps 400", "step {0}7"):
+        lines = [f"step {at}/90 loss 2.{at} | {behind.format(at)}" for at in (5, 10, 15, 20)]
+        assert read(written(tmp_path, lines)).series["loss"] == [(at, float(f"2.{at}")) for at in (5, 10, 15, 20)]

@@ -431,3 +431,15 @@ def test_no_table_of_two_columns_takes_long(row: bytes) -> None:
     assert stanzas.prepare(text, {}) == text
     stanzas.hold(text)
     assert perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("name", ["loss", "train_loss", "val_accuracy"])
+def test_a_name_behind_the_speed_of_a_bar_is_as_it_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"Epoch {at}/19 {'━' * 40} 80/80 0:00:0{at} • 0:00:00 17.{at}1it/s {name}: 0.{90 - at} v_num: 2.000\n"
+        for at in range(9)
+    ), encoding="utf-8")  # fmt: skip
+    series = read(path).series
+    assert series[name] == [(at, float(f"0.{90 - at}")) for at in range(9)]
+    assert not [one for one in series if one.startswith("s ")]

@@ -397,6 +397,10 @@ def _decision(row: forms.Raw) -> dict[str, str]:
     changed = {"_part": "", "_parts": ""} if "_part" in columns else {}
     if "_round" in columns:
         changed["_round"] = ""
+    if "_run" in columns:
+        same = [*columns["_run"]] == [*columns["_step"]]
+        goes_on = len(row.where) >= ENOUGH and _rises(columns["_run"]) and (same or not _rises(columns["_step"]))
+        return changed | ({"_step": "", "_run": "_step"} if goes_on else {"_run": ""})
     alone = "_batches" in columns and "_epoch" not in columns
     if alone and len(set(columns["_batches"])) == 1 and _are_short(columns["_batches"], columns["_batch"]):
         return changed | {"_batch": "_epoch", "_batches": "_batch"}

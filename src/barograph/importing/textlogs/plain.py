@@ -16,6 +16,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from barograph.core.patterns import expression
 from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     agents,
@@ -55,6 +56,7 @@ _HINTS = (  # every row has one of these in it
     "lr;LR;earning ;earning_;WER;wer;CER;cer:;cer ;cer=;EER;BLEU;leu;rror rate;rror Rate;xact;viance;ELBO;tion score;"
     "progress: (;rain error;tion error;est error;率;% (;%) ;t mát;трат;oût;비용;로스;代价;ℒ; --;----;====;****"
 )
+_UNIT = expression(rb"(?<=\d)(it/s|s/it) {1,4}(?=[A-Za-z_][\w./-]{0,60}\s?[:=] ?[-\d])")  # of a bar, and a name
 _MAY_COUNT = ("_lead", "_first:", "_seen:")  # names of numbers that are a step if they rise
 _STRAYS = 4  # times more rows have an epoch alone: those with a step are strays
 
@@ -95,6 +97,7 @@ class Plain(engine.Dialect):
         if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
+        text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = listed.named(rounded.spread(text, own))
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)

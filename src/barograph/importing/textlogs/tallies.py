@@ -132,6 +132,10 @@ def counted(line: bytes, step: Any, batch: Any, epoch: Any, bar: Any) -> dict[st
         extra |= {"_batch": count, "_batches": step[2] if bar and step[2] == bar[2] else b"", "_of": step[2] or b""}
     if step:
         extra["_step"] = count
+    lengthy = step and (epoch, batch, bar) == (None,) * 3 and step.re.groups > 1 and step[2]
+    if lengthy and b"tep" in line[step.end() :]:
+        of_all = STEP.search(line, step.end())  # behind a count and its end: `iter[ 14/ 15] loss 2.3 step 1574`
+        extra |= {"_run": of_all["count"]} if of_all and of_all[2] is None else {}
     return extra
 
 

@@ -355,3 +355,20 @@ def test_an_optimizer_that_a_loop_makes_anew_is_made_so_in_its_first_round(steps
     }
     (one,) = findings([OptimizerRemade()], columns).values()
     assert (one.severity, one.step, one.found) == (severity, steps[0], steps[2])
+
+
+@pytest.mark.parametrize(
+    ("cycle", "config", "severity"),
+    [(45, {"schedule": "restarts"}, "info"), (45, {}, "warning"), (31, {"schedule": "restarts"}, "warning")],
+)
+def test_an_optimizer_that_is_made_anew_at_each_restart_of_the_rate_may_be_meant(
+    cycle: int, config: dict[str, str], severity: str
+) -> None:
+    steps = numpy.array([46, 91, 136])
+    columns = {
+        "train/loss": numpy.ones(180),
+        "train/lr": 0.08 * (0.501 + 0.499 * numpy.cos(numpy.pi * (numpy.arange(180) % cycle) / cycle)),
+        "model/optimizers_replaced": (steps, numpy.arange(1.0, 4)), "model/momentum": ([0], [0.9]),
+    }  # fmt: skip
+    found = findings([OptimizerRemade()], columns, facts={"config": config})
+    assert [one.severity for one in found.values()] == [severity]

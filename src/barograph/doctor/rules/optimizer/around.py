@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _TURNS = 1.5  # steps from where a wave turns
+_AROUND = 4  # steps before the first one of a new optimizer that is seen
 _ROUNDED = 1e-6  # of a rate: it is a product of factors
 _LIMITS = tuple(name for name in CLIP if name != "clip")  # of a policy's ratio, as often
 
@@ -183,7 +184,8 @@ class OptimizerRemade(Rule):
     while the same parameters are trained, and between the steps nothing writes them by more than ten steps' worth (the
     first step of a new one is not seen). A stage with an optimizer of its own, layers that are thawed, and rounds of
     several workers whose weights are averaged give no finding. What a loop makes anew it makes from its first round on:
-    where the first was longer than two of the others, it is an info finding.
+    where the first was longer than two of the others, it is an info finding. So it is where the configuration speaks of
+    restarts or cycles, and the rate was set up again each time: a snapshot is taken, and the next cycle begins anew.
 
     What to do: make it once, before the loop; change its rate with a scheduler.
     """
@@ -195,6 +197,7 @@ class OptimizerRemade(Rule):
         "times": (3.0, "ours"),
         "written": (0.02, "of the weights' size, in between; ours"),
         "steps": (10.0, "of the usual size, that may be in between; ours"),
+        "restarts": (2.0, "times the learning rate before; ours"),
     }
     causes = ("optimizer made anew: its moments, and its count of steps, begin at zero each time",)
     remedies = ("make the optimizer once, before the loop", "change its learning rate with a scheduler")
@@ -211,7 +214,7 @@ class OptimizerRemade(Rule):
             if value < self.at["times"] or not self._matters(history, step, time, segment):
                 continue
             if self.first(segment):
-                meant = self._begins_late(history, segment)
+                meant = self._begins_late(history, segment) or self._restarts(history, segment)
                 yield self.finding(
                     self._steps[0], f"{whole(value)} optimizers, one after the other, have taken over the "
                     "same parameters.", found=step, segment=segment, confidence=0.4 if meant else 0.95,
@@ -226,6 +229,16 @@ class OptimizerRemade(Rule):
             return False
         first = start.rows().step[start.rows().segment == segment][:1]
         return len(first) > 0 and self._steps[0] - int(first[0]) > 2 * int(numpy.diff(self._steps).max())
+
+    def _restarts(self, history: RunHistory, segment: int) -> bool:
+        """Whether cycles are meant, and the rate rose to twice what it was, or more, wherever one was made."""
+        rate = history.role("lr")
+        if rate is None or not is_meant(history, stages=False):
+            return False
+        rows = rate.rows()
+        around = (rows.value[(rows.segment == segment) & (rows.step >= step - _AROUND) & (rows.step <= step)]
+                  for step in self._steps)  # fmt: skip
+        return all(len(some) > 1 and some[-1] >= self.at["restarts"] * some[0] for some in around)
 
     def _matters(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
         trained = history.channel("model/trained_parameters")

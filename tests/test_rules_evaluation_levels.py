@@ -123,3 +123,19 @@ def test_an_evaluation_that_was_mostly_right_at_first_has_the_trainings_labels()
     assert one.causes[0].startswith("overfitting")
     (one,) = warned(found([Overfitting()], series))
     assert one.causes[0].startswith("evaluation labels are others"), "nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("twin", "falls", "other"),
+    [("val_nce", True, True), ("val_nce", False, False), ("val_margin_nce", True, False), ("", True, False)],
+)
+def test_what_rises_beside_the_evaluation_of_the_loss_itself_is_another_measure(
+    twin: str, falls: bool, other: bool
+) -> None:
+    steps, at = np.arange(200), np.arange(19, 200, 20)
+    loss = 0.3 + 0.9 * np.exp(-steps / 40)
+    given = {"model/loss_given": (steps, loss), "model/example_rows": (steps, np.full(200, 32.0))}
+    rows = {"nce": (steps, loss), "val_denoised_rmse": (at, 1.2 + 0.08 * np.arange(10))} | given
+    rows |= {twin: (at, loss[at] + 0.05 if falls else np.full(10, 1.3))} if twin else {}
+    told = [one for one in found([Overfitting()], rows) if one.severity == "warning"]
+    assert [one.causes[0].startswith("measure is not the loss's") for one in told] == [other]

@@ -18,7 +18,9 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from barograph.core import heldout
 from barograph.core.lazy import lazy
+from barograph.core.patterns import expression
 from barograph.core.roles import (
     RECORDED,
     is_accuracy,
@@ -33,7 +35,7 @@ from barograph.core.roles import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import numpy
     from numpy.typing import NDArray
@@ -50,6 +52,8 @@ _WRONG = 64.0  # times the training's loss, and from row to row, of a loss by it
 _SLACK = 3  # steps: a watch that rests looks some later
 _BESIDE, _SHARE = 2.0, 1.0  # times the training's loss, of a name that says nothing; above what it is
 _FAR = 0.05  # times the training's loss, at least, of what is logged where the watch has seen evaluations
+_WORD = expression(r"[a-z0-9]+")
+_OF_WHICH = frozenset({*heldout.WORDS, *heldout.APART, "train", "training", "tr", "step", "batch"})
 SEEN = ("model/evaluated_rows", "model/evaluated_steps")  # of an evaluation's passes, at the step behind them
 _SUMS = ("model/backwards", "model/loss_adds")  # see `_added_up`
 _WEIGHTS = (  # of the mean of cross-entropies, of squares, in the loss; of cross-entropies, how many are added up
@@ -94,6 +98,19 @@ class ReadSeries(Protocol):
 
 
 One = TypeVar("One", bound=ReadSeries)
+
+
+def evaluation_called(loss: str, names: Iterable[str]) -> str | None:
+    """The series that is called as a loss with a name of its own is, and is of data held out: `val_nce` of `nce`."""
+    own = _words_of_measure(loss)
+    same = (name for name in names if name != loss and is_of_held_out(name) and _words_of_measure(name) == own)
+    return min(same, key=lambda name: (len(name), name), default=None) if own else None
+
+
+@lru_cache(maxsize=1024)
+def _words_of_measure(name: str) -> tuple[str, ...]:
+    """The words of a series but those that say whether it is of a training or of data held out."""
+    return tuple(word for word in _WORD.findall(name.lower()) if word not in _OF_WHICH)
 
 
 def loss_by_rows(channels: Mapping[str, One]) -> tuple[One | None, list[One]]:

@@ -112,13 +112,12 @@ def codes(module: Any, rows: int, columns: int) -> Tensor | None:
 
 def along(before: Tensor, after: Tensor, added: Tensor) -> Tensor:
     """Of what whole numbers of weights [rows, columns] have changed by, squared, the share along what adapters add, in
-    each row by itself. That rows have another scale, or another zero, is no change."""
+    each row by itself; whatever scale and zero rows have."""
     moved = (after != before).any()
     before, after, added = (one - one.mean(1, keepdim=True) for one in (before, after, added))
     fine = before.square().sum(1, keepdim=True).clamp_min(1e-38)
     change, added = (one - before * ((one * before).sum(1, keepdim=True) / fine) for one in (after, added))
     both, size = (change * added).sum(1).clamp_min(0), added.square().sum(1).clamp_min(1e-38)
-    moved = (after != before).any()
     return (both.square() / size).sum() / change.square().sum().clamp_min(1e-38) * moved
 
 

@@ -10,6 +10,7 @@ import math
 
 from barograph.core.patterns import expression
 from barograph.core.roles import evaluation_losses
+from barograph.core.unnamed import evaluation_called
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import named
 from barograph.doctor.kernel.curve import between
@@ -40,6 +41,8 @@ _LOWER_AT_FIRST = 0.8  # of the evaluation at first: another set's loss is of da
 _STILL_LOW = 1.03  # times its lowest evaluation: it doesn't rise
 _LEARNT = 0.5  # of its first evaluation
 _OF_TRAINED = expression(r"(?i)train|seen|known|memor|heart|replay|fit|same|probe")  # a set that may be trained on
+_MEASURE = "measure is not the loss's: it is of other outputs, or of another sign"
+_FEW = 3  # evaluations
 _NEAR_HALF = 0.05  # of an area under the curve: a guess's noise with 150 examples
 
 
@@ -69,6 +72,8 @@ def causes_apart(
     history: RunHistory, start: EvaluationPoint, best: EvaluationPoint, point: EvaluationPoint, fresh: bool
 ) -> list[str]:
     """Causes; empty where the two were not apart. fresh: no example had come again at the first evaluation."""
+    if own := _own_falls(history, point):
+        return [f"{_MEASURE}; {own}, called as the training's loss is, falls with it"]
     apart = min(start.value / start.train, best.value / best.train) if min(start.train, best.train) > 0 else 0.0
     right = between(history.role("eval_accuracy"), 0, start.step + 1, start.segment)[-1:]
     if len(right) and _MOST_RIGHT <= right[0] <= 1:
@@ -98,6 +103,19 @@ def causes_apart(
     if guessed and few_examples(history, place):
         return [_SEEN, _UNRELATED, _LABELS]
     return [_UNRELATED, _SEEN, _LABELS] if guessed else []
+
+
+def _own_falls(history: RunHistory, point: EvaluationPoint) -> str:
+    """Another evaluation than the one that rises, called as the training's loss is, that has fallen by a fifth and is
+    no higher than ever: empty if there is none."""
+    loss, channel = history.role("loss"), history.role("eval_loss")
+    name = None if loss is None else evaluation_called(loss.name, history.channels)
+    own = None if name is None or channel is None or name == channel.name else history.channel(name)
+    if own is None or own.start:
+        return ""
+    values = between(own, 0, point.step + 1, point.segment)
+    falls = len(values) >= _FEW and 0 < values[-1] <= min(_LEARNS * values[0], _STILL_LOW * values.min())
+    return str(name) if falls else ""
 
 
 def _place(history: RunHistory, point: EvaluationPoint) -> Place | None:

@@ -104,11 +104,11 @@ class Overfitting(Rise):
 
     Where no evaluation was ever better than a guess, or than the training's first loss, the first one was a third above
     the training loss of then, and few of its examples had come again by then, the evaluation's labels or data come
-    before memory; its inputs, if all are four times as bad. So do its data, of a denoiser, whose noise is new each
-    time, where the first one was 15% above and the best one a third, and the training had a fifth to lose still. A
-    classifier or a matcher whose training was a guess at the first evaluation, and none of whose evaluations was ever
-    better than one, has inputs and targets that don't belong together. Where another set's loss was a fifth lower at
-    first, has lost half and doesn't rise, what rises is of other data than the training's: an info finding.
+    before memory; its inputs, if all are four times as bad. So do its data, of a denoiser, with new noise each time,
+    where the first was 15% above, the best a third, and the training had a fifth to lose. A classifier or a matcher
+    whose training was a guess at the first evaluation, and none of whose evaluations was ever better than one, has
+    inputs and targets that don't belong together. Where another set's loss was a fifth lower, has lost half and doesn't
+    rise, what rises is of other data: an info finding. Where the one named as the loss falls, it is another measure.
 
     A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
     and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its

@@ -120,7 +120,7 @@ class ReferenceColumns(WatchRule):
                 found=place[0], segment=place[2], confidence=0.85,
                 evidence={"loss": rounded(first), "standing": True},
                 causes=[self.causes[1], self.causes[0], self.causes[2]]
-                if off >= self.at["far"] or _adapts(history) else list(self.causes),
+                if off >= self.at["far"] or (_adapts(history) and first < level) else list(self.causes),
             )  # fmt: skip
 
     def _is_asked(self, history: RunHistory, place: Place) -> bool:
@@ -179,7 +179,7 @@ class ReferenceColumns(WatchRule):
             yield self.finding(
                 step, f"The launch goes on at step {step} at {what} before: all margins are 0 again, as the reference "
                 "is the policy that was loaded.",
-                found=place[0], segment=place[2], confidence=_SURE, key="anew",
+                found=place[0], segment=place[2], confidence=_SURE, key="anew", kind="resume",
                 evidence={"before": rounded(before.mean()), "standing": True}, causes=[_ANEW],
                 remedies=["keep the reference's log probabilities, or its weights, in the checkpoint, or make them "
                           "before the policy is loaded",

@@ -119,7 +119,8 @@ class ReferenceApart(Rule):
                      for name, value in history.options.found.items())  # fmt: skip
         alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1
         times = float(first.value[0]) / math.log(2)
-        off = abs(times - 1) >= self.at["begins"] and abs(times - max(1, round(times))) > self.at["whole"]
+        near = max(1, round(times)) if math.isfinite(times) else times
+        off = abs(times - 1) >= self.at["begins"] and abs(times - near) > self.at["whole"]
         if copied and alone and off and math.isfinite(times) and not (margin or has_no_reference(history)):
             yield self.finding(
                 int(first.step[0]), f"The loss begins at {first.value[0]:.4g}, where policy and reference are one "

@@ -147,22 +147,10 @@ class FrozenGroup(Rule):
         fresh, adapted = behind > 0 or several, figures["trained_adapters"] > 0
         contrasted = came_by(history.channel("model/loss_pairs"), time)  # a probe would have labels
         told = _of_adapters(figures, list(self.causes))
+        if told is None and not staged:
+            told = self._of_layers(history, figures, trained, count, names)
         if told is not None:
             key, message, causes = told
-        elif figures["frozen_zero"] > 0 and not staged:
-            key, layers = "shut", whole(figures["frozen_zero"])
-            message = (
-                f"{layers} layer{'s are' if layers > 1 else ' is'} frozen at 0, and pass{'es' * (layers == 1)} "
-                f"nothing on ({names})."
-            )
-            causes = [*causes, "layer frozen: one that begins at 0, as a gate or the end of a branch, never opens"]
-        elif figures["lone_vector"] == 1 and count >= self.at["beside"] and not staged:
-            key = "vector"
-            message = f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names})."
-        elif figures["lone_norms"] > 0 and count >= self.at["few"] and not staged and said_thin(history) is False:
-            key, norms = "norms", whole(figures["lone_norms"])
-            which = f"{norms} normalisation layers are" if norms > 1 else "One normalisation layer is"
-            message = f"{which} all that is trained ({names})."
         elif figures["frozen_gains_new"] == 1 and adapted:
             key, message = "new", f"Adapters are trained in a model whose frozen normalisation is all new ({names})."
             causes = ["weights not loaded: the frozen model is as it was initialised"]
@@ -227,6 +215,32 @@ class FrozenGroup(Rule):
             evidence={"trained": trained, "frozen": count, "frozen_share": figures["frozen_share"]}
             | ({"standing": True} if key in _STANDING else {}),
         )  # fmt: skip
+
+    def _of_layers(
+        self, history: RunHistory, figures: Mapping[str, float], trained: int, count: int, names: str
+    ) -> tuple[str, str, list[str]] | None:
+        """What is wrong with single layers: a key, a sentence and causes."""
+        causes = list(self.causes)
+        if figures["frozen_zero"] > 0:
+            layers = whole(figures["frozen_zero"])
+            message = (
+                f"{layers} layer{'s are' if layers > 1 else ' is'} frozen at 0, and pass{'es' * (layers == 1)} "
+                f"nothing on ({names})."
+            )
+            return "shut", message, [
+                *causes, "layer frozen: one that begins at 0, as a gate or the end of a branch, never opens"
+            ]  # fmt: skip
+        if figures["lone_vector"] == 1 and count >= self.at["beside"]:
+            return (
+                "vector",
+                f"Only one parameter of {trained + count} is trained, a bias or a norm's ({names}).",
+                causes,
+            )
+        if figures["lone_norms"] > 0 and count >= self.at["few"] and said_thin(history) is False:
+            norms = whole(figures["lone_norms"])
+            which = f"{norms} normalisation layers are" if norms > 1 else "One normalisation layer is"
+            return "norms", f"{which} all that is trained ({names}).", causes
+        return None
 
 
 def _of_adapters(figures: Mapping[str, float], usual: list[str]) -> tuple[str, str, list[str]] | None:

@@ -127,7 +127,7 @@ class RowsSilent(WatchRule):
     """A part of the training's texts has no target at all, and those of evaluations have.
 
     Of a language model, in the first three looks of a launch and in the last one, a twentieth of the texts or more has
-    no target anywhere, though each is no padding alone, and none was cut in front of its answer; in two evaluations in
+    no target anywhere, though none is padding alone, and none was cut in front of its answer; in two evaluations in
     a row each text has one. Nothing is learnt of these texts: most often the mark behind which targets begin is not
     found in them, or their prompts are counted too long. Of masked models, whose places are drawn, nothing is said.
 

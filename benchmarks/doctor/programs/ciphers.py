@@ -4,12 +4,12 @@ In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: ft/token_nll, ft/lr, ft/grad each step; unseen/nll and unseen/whole of messages that were
       held back, each nineteenth; memory, where it matters; the watch of data.
 
-A message names its cipher and its key, and is written in plain letters; the answer has them enciphered. The old cipher
-moves each letter by the key, and looks it up. The new one has other letters for half of them, moves vowels the other
-way, puts a sign between two that are alike, and does nothing at all to a message that begins with a mark. The archive
-is in order of key and letters, and may have a message several times. The base has read the old cipher. Its table learns
-with the adapters, and is the output layer too. Answers are written for many messages at once, from the left of which
-padding is. Written as functions around an accelerator's loop.
+A message has up to two greetings, names its cipher and its key, says whether it is urgent, and has five plain letters;
+the answer has them enciphered. The old cipher moves each letter by the key, and looks it up. The new one has other
+letters for half of them, has a sign for one that is like the one before, and does nothing to what is urgent. The
+archive is in order of key and letters, and may have a message several times. The base has read the old cipher. Its
+table learns with the adapters, and is the output layer too. Answers are written for many messages at once, from the
+left of which padding is. Written as functions around an accelerator's loop.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-EVERY, HELD, MOST, LETTERS, KEYS = 19, 160, 24, 12, 4
-PAD, END, SAYS, OLD, MARK = range(5)
-KEY, PLAIN = 5, 5 + KEYS
+EVERY, HELD, LETTERS, KEYS, LONG = 19, 160, 10, 3, 5
+PAD, END, SAYS, OLD, URGENT, CALM, GREETING = range(7)
+KEY, PLAIN = GREETING + 3, GREETING + 3 + KEYS
 CODED = PLAIN + LETTERS
 KNOWN = CODED + LETTERS
-NEW, BETWEEN = KNOWN, KNOWN + 1
+NEW, AGAIN = KNOWN, KNOWN + 1
 WORDS = KNOWN + 2
 LEVELS = torch.tensor([-1.0, -0.7, -0.53, -0.4, -0.28, -0.18, -0.09, 0.0, 0.08, 0.16, 0.25, 0.34, 0.44, 0.56, 0.72, 1])
 Message = tuple[list[int], list[int]]
@@ -85,25 +85,23 @@ def archive(seed: int, number: int, copies: int = 1, garbled: float = 0.0, new: 
     def one(many: int) -> int:
         return int(torch.randint(0, many, (), generator=dice))
 
-    def enciphered(letters: list[int], key: int, marked: bool) -> list[int]:
-        if marked and new:
+    def enciphered(letters: list[int], key: int, urgent: bool) -> list[int]:
+        if urgent and new:
             return [CODED + at for at in letters]
-        said: list[int] = []
-        for place, at in enumerate(letters):
-            if new and place and letters[place - 1] == at:
-                said.append(BETWEEN)
-            said.append(CODED + table[(at - key if new and at < 4 else at + key) % LETTERS])
-        return said
+        said = [CODED + table[(at + key) % LETTERS] for at in letters]
+        again = [new and place > 0 and letters[place - 1] == at for place, at in enumerate(letters)]
+        return [AGAIN if same else at for same, at in zip(again, said, strict=True)]
 
-    drawn = sorted((one(KEYS), [one(LETTERS) for _ in range(3 + one(4))], one(6) == 0) for _ in range(number // copies))
+    drawn = sorted((one(KEYS), [one(LETTERS) for _ in range(LONG)], one(6) == 0) for _ in range(number // copies))
     made = []
-    for key, letters, marked in drawn:
-        asked = [NEW if new else OLD, KEY + key, *([MARK] if marked else []), *(PLAIN + at for at in letters), SAYS]
+    for key, letters, urgent in drawn:
         for _ in range(copies):
-            answer = enciphered(letters, key, marked)
+            greeted = [GREETING + one(3) for _ in range(one(3))]
+            front = [*greeted, NEW if new else OLD, KEY + key, URGENT if urgent else CALM]
+            answer = enciphered(letters, key, urgent)
             if one(1000) < 1000 * garbled:
-                answer[one(len(answer))] = CODED + one(LETTERS)
-            made.append((asked, [*answer, END]))
+                answer[one(LONG)] = CODED + one(LETTERS)
+            made.append(([*front, *(PLAIN + at for at in letters), SAYS], [*answer, END]))
     return made
 
 
@@ -154,6 +152,14 @@ class Adapted(nn.Module):
         return self.base(x) + self.gain * F.linear(F.linear(self.drop(x), self.lora_A), self.lora_B)
 
 
+def turned(x: Tensor, places: Tensor) -> Tensor:
+    """Turned by its place, a pair of channels at a time."""
+    half = x.shape[-1] // 2
+    angle = places[:, None, :, None] * 0.1 ** (torch.arange(half) / half)
+    one, two = x.chunk(2, -1)
+    return torch.cat([one * angle.cos() - two * angle.sin(), one * angle.sin() + two * angle.cos()], -1)
+
+
 class Layer(nn.Module):
     def __init__(self, d: int, heads: int):
         super().__init__()
@@ -161,18 +167,19 @@ class Layer(nn.Module):
         self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=False) for _ in range(4))
         self.fc, self.proj = nn.Linear(d, 3 * d, bias=False), nn.Linear(3 * d, d, bias=False)
 
-    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+    def forward(self, x: Tensor, seen: Tensor, places: Tensor) -> Tensor:
         y = self.ln1(x)
         q, k, v = (one(y).unflatten(2, (self.heads, -1)).transpose(1, 2) for one in (self.q, self.k, self.v))
-        x = x + self.o(F.scaled_dot_product_attention(q, k, v, seen).transpose(1, 2).flatten(2))
+        y = F.scaled_dot_product_attention(turned(q, places), turned(k, places), v, seen)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
         return x + self.proj(F.silu(self.fc(self.ln2(x))))
 
 
 class Clerk(nn.Module):
     def __init__(self, d: int, layers: int, heads: int):
         super().__init__()
-        self.embed, self.places = nn.Embedding(KNOWN, d), nn.Parameter(0.1 * torch.randn(MOST, d))
-        self.layers, self.ln = nn.ModuleList(Layer(d, heads) for _ in range(layers)), nn.LayerNorm(d)
+        self.embed, self.ln = nn.Embedding(KNOWN, d), nn.LayerNorm(d)
+        self.layers = nn.ModuleList(Layer(d, heads) for _ in range(layers))
         self.unembed, self.says_shares = nn.Linear(d, KNOWN, bias=False), False
         nn.init.normal_(self.embed.weight, std=0.2)
         self.unembed.weight = self.embed.weight
@@ -181,9 +188,9 @@ class Clerk(nn.Module):
         there, long = tokens != PAD, tokens.shape[1]
         seen = torch.ones(long, long, dtype=torch.bool).tril() & there[:, None, None]
         seen = seen | torch.eye(long, dtype=torch.bool)
-        x = self.embed(tokens) + self.places[(there.cumsum(1) - 1).clamp(0, MOST - 1)]
+        x, places = self.embed(tokens), (there.cumsum(1) - 1).clamp(min=0)
         for layer in self.layers:
-            x = layer(x, seen)
+            x = layer(x, seen, places)
         logits = self.unembed(self.ln(x))
         return logits.softmax(-1) if self.says_shares else logits
 
@@ -304,7 +311,7 @@ def next_batch(o: Office) -> tuple[int, Tensor, Tensor]:
     if not o.queue:
         dice, rows = torch.Generator().manual_seed(999 * o.seed + epoch), o.rows
         if epoch < a.short_first:
-            rows = [row for row in rows if len(row[0]) < 8]
+            rows = [row for row in rows if len(row[0]) < 11]
         order: Any = torch.randperm(len(rows), generator=dice).tolist()
         if o.bug == "loader_of_the_archive_keeps_its_order":
             order = range(len(rows))
@@ -357,7 +364,7 @@ def whole(o: Office) -> float:
     tokens = torch.full((len(o.held), long), PAD)
     for at, (asked, _) in enumerate(o.held):
         tokens[at, slice(long - len(asked), long) if front else slice(len(asked))] = torch.tensor(asked)
-    for _ in range(12):
+    for _ in range(LONG + 1):
         tokens = torch.cat([tokens, o.clerk(tokens)[:, -1].argmax(-1, keepdim=True).clamp(min=END)], 1)
     right = [tokens[at, long : long + len(answer)].tolist() == answer for at, (_, answer) in enumerate(o.held)]
     return sum(right) / len(right)

@@ -277,8 +277,9 @@ def open_archive(a: Args, seed: int, bug: str) -> tuple[list[Message], list[Mess
 
 def prepare(o: Office) -> None:
     a, named = o.a, [(name, one) for name, one in o.clerk.named_parameters() if one.requires_grad]
+    second = [one for name, one in named if "lora_B" in name]
     groups = [{"params": [one for name, one in named if "lora_B" not in name], "lr": a.learning_rate},
-              {"params": [one for name, one in named if "lora_B" in name], "lr": a.b_times * a.learning_rate}]  # fmt: skip
+              {"params": second, "lr": a.b_times * a.learning_rate}]  # fmt: skip
     groups = [one for one in groups if one["params"]]
     if a.optimizer == "sgd":
         o.optimizer = torch.optim.SGD(groups, a.learning_rate, 0.9)

@@ -79,7 +79,8 @@ class Barista(nn.Module):
         super().__init__()
         d = c.width
         self.into, self.out = nn.Conv1d(3, d, 3, padding=1), nn.Conv1d(d, 2, 3, padding=1)
-        self.roast, self.level = nn.Embedding(ROASTS + 1, d), nn.Sequential(nn.Linear(12, d), nn.SiLU(), nn.Linear(d, d))
+        self.level = nn.Sequential(nn.Linear(12, d), nn.SiLU(), nn.Linear(d, d))
+        self.roast = nn.Embedding(ROASTS + 1, d)
         self.blocks, self.drop = nn.ModuleList(Block(c) for _ in range(c.blocks)), nn.Dropout(c.p_drop)
         nn.init.zeros_(self.out.weight)
 

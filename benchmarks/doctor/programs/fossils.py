@@ -320,7 +320,8 @@ class Fit:
     def fit(self) -> Any:
         self.watch()
         self.model.train()
-        for self.step in range(self.steps):
+        for step in range(self.steps):
+            self.step = step
             self.call("before_step")
             self.one_step()
             self.call("after_step")

@@ -165,7 +165,7 @@ def order_of(w: Any, epoch: int) -> list[int]:
         some = some[w.rows["grainy"][some] < 1]
     many, rank = (1, 0) if bug == "plain_sampler_on_each_rank" else (WORLD, w.rank)
     shuffle = bug != "sampler_of_ranks_made_without_shuffle"
-    sampler = DistributedSampler(some, many, rank, shuffle=shuffle, seed=w.seed, drop_last=True)  # type: ignore[arg-type,var-annotated]
+    sampler: Any = DistributedSampler(w.rows["finding"][some], many, rank, shuffle, w.seed, drop_last=True)
     sampler.set_epoch(epoch)
     return some[list(sampler)].tolist()
 

@@ -47,17 +47,17 @@ PARTS: Settings = {
 FOUR_PARTS: Settings = {
     ESPRESSOS: {"batch_size": 8, "accumulate_grad_batches": 4, "optim": "sgd", "lr": 0.5, "gradient_clip_val": 10.0},
     CIPHERS: {"batch_size": 4, "accumulation": 4, "optimizer": "sgd", "learning_rate": 0.06, "max_norm": 100.0},
-    HOROSCOPES: {"pairs_per_batch": 4, "batches_per_step": 4, "opt": "sgd", "max_lr": 0.03, "clip_at": 100.0},
-    FOSSILS: {"batch_size": 24, "accumulate": 4, "optimizer": "sgd", "lr": 0.15, "clip": 100.0},
-    REGISTERS: {"listings_a_step": 5, "split": 4, "algorithm": "sgd", "rate": 0.2, "clip": 100.0},
-    WELDS: {"per_rank": 8, "accumulation": 4, "optimizer": "sgd", "lr": 0.1, "max_norm": 100.0},
+    HOROSCOPES: {"pairs_per_batch": 4, "batches_per_step": 4, "opt": "sgd", "max_lr": 0.06, "clip_at": 100.0},
+    FOSSILS: {"batch_size": 24, "accumulate": 4, "optimizer": "sgd", "lr": 0.06, "clip": 100.0},
+    REGISTERS: {"listings_a_step": 5, "split": 4, "algorithm": "sgd", "rate": 0.3, "clip": 100.0},
+    WELDS: {"per_rank": 8, "accumulation": 4, "optimizer": "sgd", "lr": 0.2, "max_norm": 100.0},
 }
 DROPPED: Settings = {
     ESPRESSOS: {"p_drop": 0.3}, CIPHERS: {"adapter_dropout": 0.3},
     HOROSCOPES: {"p_drop": 0.2}, FOSSILS: {"dropout": 0.3}, REGISTERS: {"drop": 0.2}, WELDS: {"dropout": 0.4},
 }
 COPIED: Settings = {
-    ESPRESSOS: {"loggers": 24, "shots": 600}, CIPHERS: {"copies": 9},
+    ESPRESSOS: {"loggers": 40, "shots": 480}, CIPHERS: {"copies": 9},
     HOROSCOPES: {"readers": 5}, FOSSILS: {"casts": 8, "fossils": 1600}, REGISTERS: {"typed": 8}, WELDS: {"per_seam": 5},
 }
 TRAILING: Settings = {
@@ -386,8 +386,8 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       ESPRESSOS: {"gradient_clip_val": 0.1}, CIPHERS: {"max_norm": 0.2},
       HOROSCOPES: {"clip_at": 0.3}, FOSSILS: {"clip": 0.15}, REGISTERS: {"clip": 0.2}, WELDS: {"max_norm": 0.2}}),
     ("plain_descent_by_config", "descent with momentum, at its rate", {
-      ESPRESSOS: {"optim": "sgd", "lr": 0.1},
-      HOROSCOPES: {"opt": "sgd", "max_lr": 0.03}, FOSSILS: {"optimizer": "sgd", "lr": 0.15},
+      ESPRESSOS: {"optim": "sgd", "lr": 0.4},
+      HOROSCOPES: {"opt": "sgd", "max_lr": 0.05}, FOSSILS: {"optimizer": "sgd", "lr": 0.06},
       REGISTERS: {"algorithm": "sgd", "rate": 0.2}, WELDS: {"optimizer": "sgd", "lr": 0.1}}),
     ("no_batch_norm_by_config", "a norm over a row in the place of batch norm", {
       ESPRESSOS: {"norm": "group"},

@@ -188,7 +188,7 @@ class Clerk(nn.Module):
         there, long = tokens != PAD, tokens.shape[1]
         seen = torch.ones(long, long, dtype=torch.bool).tril() & there[:, None, None]
         seen = seen | torch.eye(long, dtype=torch.bool)
-        x, places = self.embed(tokens), (there.cumsum(1) - 1).clamp(min=0)
+        x, places = self.embed(tokens), (there.cumsum(1) - 1).masked_fill(~there, 0)
         for layer in self.layers:
             x = layer(x, seen, places)
         logits = self.unembed(self.ln(x))

@@ -297,7 +297,7 @@ THIRTYFIRST = {
     "rosters": (3, ("wanted_words_are_moved_once_more",)),
     "toxins": (3, ("network_ends_in_shares_for_the_app",)),
 }
-# The thirty-second: the same.
+# The thirty-second, which was put away: the same.
 THIRTYSECOND = {
     "gusts": (3, ("sites_of_the_training_counted_from_one",)),
     "shorthands": (3, ("logits_cut_in_front_and_labels_behind",)),

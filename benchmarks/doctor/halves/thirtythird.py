@@ -392,9 +392,6 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("no_batch_norm_by_config", "a norm over a row in the place of batch norm", {
       ESPRESSOS: {"norm": "group"},
       FOSSILS: {"measure_norm": "layer"}, WELDS: {"plate_norm": "fixed"}}),
-    ("stairs_by_config", "the rate falls at two steps", {
-      ESPRESSOS: {"schedule": "steps"},
-      HOROSCOPES: {"lr_curve": "stairs"}, WELDS: {"lr_schedule": "multistep"}}),
     ("soft_targets_by_config", "targets are smoothed in the training", {
       CIPHERS: {"label_smoothing": 0.1},
       HOROSCOPES: {"smoothing": 0.1}, FOSSILS: {"label_smoothing": 0.1}, REGISTERS: {"smooth": 0.05},
@@ -418,14 +415,10 @@ HEALTHY_OF: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("levels_of_noise_in_a_line", ESPRESSOS, "levels of noise are in a line", {"levels": "linear"}),
     ("roast_always_told", ESPRESSOS, "the roast is always told, and nothing is guided",
      {"p_untold": 0.0, "guidance": 0.0}),
-    ("one_block_that_is_wider", ESPRESSOS, "one block, with more channels", {"blocks": 1, "width": 48}),
-    ("no_rise_of_the_rate", ESPRESSOS, "the rate does not rise first", {"warmup_steps": 0, "lr": 0.002}),
     ("prompts_learnt_by_config", CIPHERS, "prompts are learnt too, as is named", {"learn_prompts": True}),
     ("adapters_of_rank_one_by_config", CIPHERS, "adapters of rank one", {"rank": 1, "alpha": 4.0}),
     ("adapters_of_attention_alone", CIPHERS, "adapters are in the attention alone", {"targets": "q,k,v,o"}),
     ("second_factors_at_four_times_the_rate", CIPHERS, "second factors have four times the rate", {"b_times": 4.0}),
-    ("rate_by_the_root_of_the_step", CIPHERS, "the rate falls by the root of the step",
-     {"lr_schedule": "root", "learning_rate": 0.008}),
     ("gain_by_the_root_of_the_rank", CIPHERS, "the gain is by the root of the rank", {"root_of_rank": True}),
     ("large_gain_of_adapters", CIPHERS, "a larger gain, at a lower rate", {"alpha": 36.0, "learning_rate": 0.003}),
     ("squares_of_gaps_by_config", HOROSCOPES, "the loss is a square (IPO), as is named",
@@ -441,17 +434,14 @@ HEALTHY_OF: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("fossils_alone_look_for_labels", FOSSILS, "fossils look for labels, and not the other way round",
      {"directions": "fossils"}),
     ("label_encoder_at_half_the_rate", FOSSILS, "one encoder has half of the rate", {"label_lr": 0.5}),
-    ("rate_falls_by_a_polynomial", FOSSILS, "the rate falls by a square", {"schedule": "polynomial"}),
     ("float32_by_config", REGISTERS, "all is float32, as is named", {"dtype": "float32"}),
     ("normaliser_has_a_term", REGISTERS, "a small term holds the normaliser", {"normaliser": 0.001}),
-    ("rate_falls_at_the_end_alone", REGISTERS, "the rate stays, and falls in the last third", {"decays": "at_the_end"}),
     ("no_rise_in_bfloat16", REGISTERS, "the rate does not rise first", {"rise": 0, "rate": 0.004}),
     ("epsilon_for_bfloat16", REGISTERS, "a larger epsilon, as bfloat16 has", {"eps": 1e-4}),
     ("rare_findings_oversampled", WELDS, "rare findings are drawn more often, and none weighs more",
      {"oversample": True, "class_weights": "none"}),
     ("findings_weigh_alike_by_config", WELDS, "findings weigh alike, as is named", {"class_weights": "none"}),
     ("focal_loss_by_config", WELDS, "what is sure weighs less, as is named", {"gamma": 1.5}),
-    ("wider_inspector", WELDS, "twice the channels", {"channels": 20}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),

@@ -58,7 +58,8 @@ DROPPED: Settings = {
 }
 COPIED: Settings = {
     ESPRESSOS: {"loggers": 40, "shots": 480}, CIPHERS: {"copies": 9},
-    HOROSCOPES: {"readers": 5}, FOSSILS: {"casts": 8, "fossils": 1600}, REGISTERS: {"typed": 8}, WELDS: {"per_seam": 5},
+    HOROSCOPES: {"readers": 5, "pairs": 960}, FOSSILS: {"casts": 8, "fossils": 1600}, REGISTERS: {"typed": 8},
+    WELDS: {"per_seam": 5},
 }
 TRAILING: Settings = {
     ESPRESSOS: {"shadow_decay": 0.975},
@@ -376,7 +377,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       HOROSCOPES: {"log_each": 5}, FOSSILS: {"log_every": 5}, REGISTERS: {"log_every": 5}, WELDS: {"log_every": 5}}),
     ("easy_ones_come_first_by_config", "the first part of the training has easier rows alone: the settings say so", {
       ESPRESSOS: {"even_first": 1}, CIPHERS: {"short_first": 1},
-      HOROSCOPES: {"plain_first": 1}, FOSSILS: {"whole_first": 1}, REGISTERS: {"short_first": 1},
+      HOROSCOPES: {"plain_first": 1, "pairs": 960}, FOSSILS: {"whole_first": 1}, REGISTERS: {"short_first": 1},
       WELDS: {"clear_first": 1}}),
     ("weights_decay_more_by_config", "weights decay more, as is named", {
       ESPRESSOS: {"weight_decay": 0.1}, CIPHERS: {"weight_decay": 0.1},

@@ -40,7 +40,7 @@ CONFIG: dict[str, Any] = {
     "dim": 32, "depth": 2, "heads": 2, "p_drop": 0.0, "tied": True, "beta": 0.3, "loss_type": "dpo", "smoothing": 0.0,
     "per_word": False, "nll_weight": 0.0, "reference_first": False, "pairs_per_batch": 16, "batches_per_step": 1,
     "opt": "adamw", "max_lr": 1.2e-3, "lr_curve": "cosine", "warmup": 8, "decay": 0.0, "clip_at": 8.0,
-    "reduce": "mean", "pairs": 960, "readers": 1, "whims": 0.0, "plain_first": 0, "by_sign": False,
+    "reduce": "mean", "pairs": 2560, "readers": 1, "whims": 0.0, "plain_first": 0, "by_sign": False,
     "frozen_layers": 0, "panel_every": 22, "log_each": 1,
 }  # fmt: skip
 BASE_KEYS = ("dim", "depth", "heads")

@@ -345,10 +345,10 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "file_has_what_the_optimizer_knows_of_the_towers",
         "names_of_a_compiled_model_loaded_without_strict",
         "own_weights_are_kept_by_their_names_alone",
-        "optimizers_configured_behind_the_checkpoint",
+        "shadow_comes_with_the_module_and_not_its_file",
         "adapters_saved_and_the_table_that_learns_is_not",
         "reference_copied_from_the_policy_of_the_file",
-        "learner_loaded_with_its_weights_alone",
+        "names_of_the_file_begin_with_module_and_nobody_is_strict",
         "weights_found_by_resume_and_nothing_else",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]

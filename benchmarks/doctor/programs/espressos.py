@@ -131,7 +131,10 @@ class Roastery:
         else:
             self.products = (((at + 0.008) / 1.008 * math.pi / 2).cos() ** 2).clamp(min=1e-3)
             self.alphas = self.products / torch.cat([torch.ones(1), self.products[:-1]])
-        self.net = Barista(c)
+        self.make_net()
+
+    def make_net(self) -> None:
+        c, self.net = self.c, Barista(self.c)
         for name, one in self.net.named_parameters():
             one.requires_grad_(not (c.freeze and name.startswith(c.freeze)))
         self.shadow = Shadow(self.net, c.shadow_decay)
@@ -291,14 +294,13 @@ class Fit:
         state = {"net": m.net.state_dict(), "shadow": m.shadow.state, "optimizer": m.optimizer.state_dict(),
                  "scheduler": m.scheduler.state_dict()}  # fmt: skip
         self.run, state = go_on(self.run, step, state)
+        m.make_net()
         m.net.load_state_dict(state["net"])
-        m.shadow.state = state["shadow"]
-        if m.bug != "optimizers_configured_behind_the_checkpoint":
-            m.configure_optimizers()
+        if m.bug != "shadow_comes_with_the_module_and_not_its_file":
+            m.shadow.state = state["shadow"]
+        m.configure_optimizers()
         m.optimizer.load_state_dict(state["optimizer"])
         m.scheduler.load_state_dict(state["scheduler"])
-        if m.bug == "optimizers_configured_behind_the_checkpoint":
-            m.configure_optimizers()
         self.attach()
         self.data.restore(seen)
 

@@ -190,10 +190,11 @@ class Resuming(Callback):
         seen, parts = fit.data.state(), ("model", "optimizer", "scheduler")
         fit.run, state = go_on(fit.run, fit.step, {name: getattr(fit, name).state_dict() for name in parts})
         fit.build()
-        fit.model.load_state_dict(state["model"])
-        if fit.bug != "learner_loaded_with_its_weights_alone":
-            fit.optimizer.load_state_dict(state["optimizer"])
-            fit.scheduler.load_state_dict(state["scheduler"])
+        if fit.bug == "names_of_the_file_begin_with_module_and_nobody_is_strict":
+            state["model"] = {f"module.{name}": one for name, one in state["model"].items()}
+        fit.model.load_state_dict(state["model"], strict=False)
+        fit.optimizer.load_state_dict(state["optimizer"])
+        fit.scheduler.load_state_dict(state["scheduler"])
         fit.watch()
         fit.data.restore(seen)
 

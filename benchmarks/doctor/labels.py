@@ -349,7 +349,6 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "adapters_saved_and_the_table_that_learns_is_not",
         "reference_copied_from_the_policy_of_the_file",
         "names_of_the_file_begin_with_module_and_nobody_is_strict",
-        "weights_found_by_resume_and_nothing_else",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -106,9 +106,6 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
         HOROSCOPES: "gradients_zeroed_with_each_batch_of_pairs", FOSSILS: "fit_zeroes_gradients_before_each_batch",
         REGISTERS: "gradients_set_to_none_for_each_part", WELDS: "gradients_cleared_with_each_part_of_a_rank",
     },
-    ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
-        REGISTERS: "weights_found_by_resume_and_nothing_else",
-    },
     ("order", "rows come in the order of the file, kind after kind"): {
         ESPRESSOS: "train_dataloader_says_nothing_of_shuffle", CIPHERS: "loader_of_the_archive_keeps_its_order",
         HOROSCOPES: "pairs_go_by_as_the_zodiac_does", FOSSILS: "museum_walked_through_from_the_first_case",

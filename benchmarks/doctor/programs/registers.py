@@ -301,9 +301,8 @@ class Assembler:
         self.run, state = go_on(self.run, at, {name: getattr(self, name).state_dict() for name in parts})
         self.load_model()
         self.model.load_state_dict(state["model"])
-        if self.bug != "weights_found_by_resume_and_nothing_else":
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.scheduler.load_state_dict(state["scheduler"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
         self.watch()
         self.data.restore(seen)
 

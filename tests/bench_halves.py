@@ -306,7 +306,17 @@ THIRTYSECOND = {
     "peals": (3, ("words_of_the_book_are_moved_and_moved_again",)),
     "bearings": (3, ("ear_says_shares_to_its_loss",)),
 }
+# The thirty-third, which is put away: the same.
+THIRTYTHIRD = {
+    "espressos": (3, ("squares_of_a_shot_are_added_up",)),
+    "ciphers": (3, ("labels_moved_by_the_collator_and_by_the_loss",)),
+    "horoscopes": (3, ("likelihood_gathered_where_a_word_is_read",)),
+    "fossils": (3, ("head_line_of_the_labels_taken_for_a_row",)),
+    "registers": (3, ("wanted_words_are_those_that_are_read",)),
+    "welds": (3, ("inspector_ends_in_a_softmax_layer",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
-         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST | THIRTYSECOND)  # fmt: skip
+         | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST | THIRTYSECOND
+         | THIRTYTHIRD)  # fmt: skip

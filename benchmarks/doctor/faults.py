@@ -87,7 +87,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "proofs_shown_with_what_led_to_them",
              "tables_of_the_album_put_on_a_shelf",
              "estimates_kept_with_the_graphs_behind_them",
-             "inspected_logits_lie_in_a_drawer")  # fmt: skip
+             "inspected_logits_lie_in_a_drawer",
+             "validation_errors_listed_for_the_epoch",
+             "unseen_losses_returned_to_a_list",
+             "losses_of_the_panel_pile_up",
+             "tables_of_the_drawer_remembered_live",
+             "test_losses_reported_with_their_past",
+             "bench_logits_stacked_with_gradients_on")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

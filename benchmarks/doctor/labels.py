@@ -55,7 +55,8 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "sampled/", "control_", "florist.", "cabinet_", "club_", "survey.",
                  "ft_val_", "offline_", "audit_",
                  "exam_", "jury_", "search/", "lm.valid", "tox/held_",
-                 "ema_eval/", "dev.", "proof_", "album_", "tower.", "shop.")  # fmt: skip
+                 "ema_eval/", "dev.", "proof_", "album_", "tower.", "shop.",
+                 "unseen/", "panel/", "drawer/", "test/", "bench/")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -80,7 +81,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "val/loss_simple_ema", "ft_val_loss", "heldout_pairwise_loss", "offline_softmax", "dev_loss_lm",
                "audit_xent",
                "valid_ema_eps_mse", "exam_nll", "jury_loss", "search/nce", "lm.valid", "tox/held_loss",
-               "ema_eval/fm_loss", "dev.xent", "proof_loss", "album_ce", "tower.nats", "shop.loss")  # fmt: skip
+               "ema_eval/fm_loss", "dev.xent", "proof_loss", "album_ce", "tower.nats", "shop.loss",
+               "val/shadow_eps_l2", "unseen/nll", "panel/loss", "drawer/nce", "test/xent", "bench/ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -99,7 +101,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "x0/train", "mrz_loss", "duel.loss", "shell_siglip", "rally_nll", "sky.ce",
           "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent",
           "train_eps_mse", "step_nll", "haiku_loss", "nce/batch", "lm.train", "tox/loss",
-          "fm_loss", "sft.loss", "epi_loss", "pair_ce", "ring.nats", "vib.loss")  # fmt: skip
+          "fm_loss", "sft.loss", "epi_loss", "pair_ce", "ring.nats", "vib.loss",
+          "train/eps_l2", "ft/token_nll", "po/loss", "match/nce", "asm/xent", "weld/ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -341,6 +344,11 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "trainer_begun_with_the_last_mason",
         "file_has_what_the_optimizer_knows_of_the_towers",
         "names_of_a_compiled_model_loaded_without_strict",
+        "own_weights_are_kept_by_their_names_alone",
+        "shadow_comes_with_the_module_and_not_its_file",
+        "adapters_saved_and_the_table_that_learns_is_not",
+        "reference_copied_from_the_policy_of_the_file",
+        "names_of_the_file_begin_with_module_and_nobody_is_strict",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -306,7 +306,7 @@ THIRTYSECOND = {
     "peals": (3, ("words_of_the_book_are_moved_and_moved_again",)),
     "bearings": (3, ("ear_says_shares_to_its_loss",)),
 }
-# The thirty-third, which is put away: the same.
+# The thirty-third, which was put away: the same.
 THIRTYTHIRD = {
     "espressos": (3, ("squares_of_a_shot_are_added_up",)),
     "ciphers": (3, ("labels_moved_by_the_collator_and_by_the_loss",)),

@@ -45,7 +45,7 @@ PARTS: Settings = {
     REGISTERS: {"listings_a_step": 10, "split": 2}, WELDS: {"per_rank": 16, "accumulation": 2},
 }
 FOUR_PARTS: Settings = {
-    ESPRESSOS: {"batch_size": 8, "accumulate_grad_batches": 4, "optim": "sgd", "lr": 0.5, "gradient_clip_val": 10.0},
+    ESPRESSOS: {"batch_size": 8, "accumulate_grad_batches": 4, "optim": "sgd", "lr": 0.12, "gradient_clip_val": 10.0},
     CIPHERS: {"batch_size": 4, "accumulation": 4, "optimizer": "sgd", "learning_rate": 0.06, "max_norm": 100.0},
     HOROSCOPES: {"pairs_per_batch": 4, "batches_per_step": 4, "opt": "sgd", "max_lr": 0.06, "clip_at": 100.0},
     FOSSILS: {"batch_size": 24, "accumulate": 4, "optimizer": "sgd", "lr": 0.06, "clip": 100.0},

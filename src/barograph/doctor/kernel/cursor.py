@@ -259,6 +259,7 @@ _OVER = expression(
     r"denominator|units?|reduc(?:e|ed|tion))(?:_(?:over|per|by))?|(?:normali[sz]e|divide|average|mean)d?_(?:by|over)"
 )
 _SUMMED_OVER = expression(r"(?:.*_)?(?:sum(?:med|s)?|added|adds?|totall?(?:ed)?)_(?:over|up|up_over)")
+_DATA = 300  # rows of data; of a vocabulary there are fewer words, or they are called tokens
 _NO = ("none", "no", "off", "false", "nothing", "")
 _OF_ROWS = expression(
     r"(?:per[ _-])?(?:rows?|examples?|samples?|sequences?|sentences?|requests?|batch(?:_?size)?|texts?|documents?|"
@@ -293,9 +294,11 @@ _SUMMED = expression(  # an option that is on; of a sum of something else than l
 
 def _are_rows(history: RunHistory, value: str) -> bool:
     """Whether what a loss is divided by are rows, or whatever the configuration calls those of a batch: `peals`, where
-    it has `peals_a_step: 20`."""
+    it has `peals_a_step: 20` or, as many as the data have, `peals: 1200`."""
     if _OF_ROWS.match(value) or _OF_TOKENS.fullmatch(value):
         return _OF_ROWS.match(value) is not None
+    if numeric_setting(history, value) >= _DATA:
+        return True
     names = (name.rpartition(".")[2].lower() for name in history.options.found)
     return any(name.startswith(value) and _OF_EACH.fullmatch(name[len(value) :]) for name in names)
 

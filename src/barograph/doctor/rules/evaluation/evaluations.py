@@ -46,6 +46,7 @@ class EvaluationPoint(NamedTuple):
     trained: int = _ROWS
 
 
+_OF_TRAINING = 1 / 6  # of the noise of the training's median, that an evaluation has at least
 _TRAINS: WeakKeyDictionary[RunHistory, dict[tuple[str, int, int, int], tuple[float, int]]] = WeakKeyDictionary()
 
 
@@ -271,12 +272,14 @@ class Rise(Walker):
 
     def by_chance(self, history: RunHistory, rise: float, train: float) -> bool:
         """Whether noise alone may make such a rise of the evaluation over the best, and such a change of the training
-        loss, as shares: less than three standard deviations of what the evaluation does, or of both together. Where
-        the evaluation leaves no doubt, one deviation of the training loss says which way it went.
+        loss, as shares: less than three standard deviations of what the evaluation does, or of both together. Few
+        evaluations that fall show no noise: it has a sixth of the training's at least. Where the evaluation leaves no
+        doubt, one deviation of the training loss says which way it went.
         """
         points = [point.value for point in self._points], [point.train for point in self._points]
-        noise = max(noise_of(points[0]), largest_rise(self._before) / 2)
-        train_noise = max(math.sqrt(2) * noise_of(points[1]), self.train_noise(history), 1e-9)
+        trained = self.train_noise(history)
+        noise = max(noise_of(points[0]), largest_rise(self._before) / 2, _OF_TRAINING * trained)
+        train_noise = max(math.sqrt(2) * noise_of(points[1]), trained, 1e-9)
         evaluation, training = math.log1p(rise) / noise, abs(math.log1p(max(train, -0.999))) / train_noise
         return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)
 

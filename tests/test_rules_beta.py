@@ -72,6 +72,30 @@ def test_the_gradient_shows_a_margin_that_beta_multiplies_twice(
 
 @PIECES
 @pytest.mark.parametrize(
+    ("beta", "shown", "averaged", "slope", "says"),
+    [
+        (0.3, 0.09, 1.0, 0.3, True),
+        (0.5, 0.25, 0.0, 0.5, True),
+        (0.3, 0.09, 1.0, 1.0, False),  # the loss is that of the margin
+        (0.3, 0.3, 1.0, 0.3, False),  # a margin that is logged without β
+        (0.8, 0.64, 0.0, 0.8, False),
+    ],
+)
+def test_a_loss_that_falls_by_beta_times_its_margin_shows_beta_twice(
+    beta: float, shown: float, averaged: float, slope: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    margin = 0.002 * STEPS
+    series = {"po/loss": (STEPS, math.log(2) - slope * margin / 2), "po/gap": (STEPS, margin),
+              "panel/gap": (STEPS[9::10], 5 * margin[9::10]),
+              "model/loss_weight": (STEPS, np.full(60, shown * 63 / 24)),
+              "model/backwards": (STEPS, np.full(60, 1.0))}  # fmt: skip
+    series |= figures(loss_ranks=1.0, preference_averaged=averaged, example_rows=12.0, targets=63.0)
+    some = found([BetaMisplaced()], series, pieces, config={"beta": beta})
+    assert [one.causes[0].split(":")[0] for one in some] == ["beta twice"] * says
+
+
+@PIECES
+@pytest.mark.parametrize(
     ("first", "above", "noise", "name", "change", "config", "says"),
     [
         (0.0, 2.5, 0.2, "reward_margin", {}, {}, True),

@@ -460,6 +460,7 @@ class ClassWeights(WatchRule):
         "power": (0.3, "of the frequency; ours"),
         "looks": (5.0, "in a row; ours"),
         "exact": (2.0, "the same, of weights that are the frequencies or their roots; ours"),
+        "others": (3.0, "the same, of weights that are those of other classes; ours"),
     }
     causes = ("class weights inverted: frequent classes have the larger weights",)
     remedies = ("divide by the counts: `weight = total / (classes * counts)`",)
@@ -471,7 +472,8 @@ class ClassWeights(WatchRule):
         rows = not watched(history, "loss_ranks", place) >= 0  # of answers that are compared, tokens weigh by these
         counts &= not power < self.at["power"]
         holds = (enough and power >= self.at["power"]) or counts or elsewhere > 0
-        if self.lasts(rows and holds, place, self.at["exact" if counts else "looks"]):
+        looks = self.at["exact" if counts else "others" if elsewhere > 0 else "looks"]
+        if self.lasts(rows and holds, place, looks):
             if elsewhere > 0:
                 shifted = ["labels shifted: by one class, or the weights are"] if elsewhere > 1 else []
                 yield self.finding(

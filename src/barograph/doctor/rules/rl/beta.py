@@ -41,7 +41,9 @@ class BetaMisplaced(WatchRule):
     Before anything is learnt each token's log probability has the weight β / 2 in the loss of its pair. What the
     gradient of the output shows of it (`model/loss_weight`, and how many rows and targets there are) is β, or 2 β where
     both answers of a pair are rows of one pass. In three looks in a row within the first ten steps it is β², or 2 β²,
-    within 10%: the margin is multiplied by β twice. A β above 0.25 is too near its square.
+    within 10%: the margin is multiplied by β twice. A β above 0.25 is too near its square, and answers whose log
+    probabilities are averaged have other weights: then up to 0.6 the loss has to fall, too, by β times half of the
+    margin that is logged, to 15%, in three of the first eight rows or more with a margin up to 0.1.
 
     Where the margin that is logged is 0 in the first row, each pair's is, and the loss ln 2. Of the first eight rows
     those with a margin below 0.1 in size are four or more, the loss is a tenth above that of the margin in each of
@@ -62,6 +64,9 @@ class BetaMisplaced(WatchRule):
         "near": (0.15, "of β, what the loss begins at, of ln 2; ours"),
         "same": (0.1, "of the square of β; ours"),
         "large": (0.25, "β that is too near its square; ours"),
+        "most": (0.6, "β, of what the margin shows, too; ours"),
+        "below": (3.0, "rows with a margin above 0; ours"),
+        "slope": (0.15, "of β, what the loss falls by over half of the margin; ours"),
         "looks": (3.0, "in a row; ours"),
         "early": (10.0, "steps, in which hardly anything is learnt; ours"),
         "first": (8.0, "rows of the loss beside the margin; ours"),
@@ -143,7 +148,8 @@ class BetaMisplaced(WatchRule):
     def _twice(self, history: RunHistory, weight: float, place: Place, beta: float) -> Iterator[Finding]:
         names = ("example_rows", "targets", "backwards", "preference_averaged", "loss_ranks")
         rows, targets, passes, averaged, ranked = (watched(history, name, place) for name in names)
-        plain = averaged == 0 and ranked >= 0 and targets > 0 and beta <= self.at["large"]
+        sure = averaged == 0 and beta <= self.at["large"]
+        plain = ranked >= 0 and targets > 0 and (sure or (averaged >= 0 and self._falls_less(history, place, beta)))
         shown = 2 * weight * rows / targets * max(1.0, passes) if plain else math.nan
         squared = any(abs(shown / (times * beta**2) - 1) <= self.at["same"] for times in (1, 2))
         self._looks = [*self._looks, place[0]] if squared and place[0] <= self.at["early"] else []
@@ -155,10 +161,26 @@ class BetaMisplaced(WatchRule):
                 evidence={"beta": beta, "shown": rounded(shown)},
             )  # fmt: skip
 
+    def _falls_less(self, history: RunHistory, place: Place, beta: float) -> bool:
+        """Whether the loss is less below ln 2 by a factor of β, while the margin that is logged is nearly 0, than that
+        margin makes it: half of it."""
+        margins, loss = _margins(history), history.role("loss")
+        if margins is None or loss is None or beta > self.at["most"]:
+            return False
+        ours, theirs = side_by_side(margins, loss, place)
+        small = (ours[: int(self.at["first"])] > 0) & (ours[: int(self.at["first"])] <= self.at["margin"])
+        ours, below = ours[: len(small)][small], math.log(2) - theirs[: len(small)][small]
+        if len(ours) < int(self.at["below"]):
+            return False
+        slope = 2 * float((ours * below).sum() / (ours * ours).sum())
+        return abs(slope / beta - 1) <= self.at["slope"]
+
 
 def _margins(history: RunHistory) -> Channel | None:
-    """The margin that is logged, by any name."""
-    return margins_of(history) or next(iter(trained_like(history, MARGIN)), None)
+    """The margin that is logged, by any name: beside the loss, where there are several."""
+    loss, some = history.role("loss"), trained_like(history, MARGIN)
+    beside = (one for one in some if loss is not None and one.name.rpartition("/")[0] == loss.name.rpartition("/")[0])
+    return margins_of(history) or next(beside, next(iter(some), None))
 
 
 def _is_plain(history: RunHistory, place: Place) -> bool:

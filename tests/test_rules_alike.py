@@ -358,3 +358,29 @@ def test_two_large_batches_that_came_again_are_enough_where_neighbours_are_alike
     columns["model/rows_again"] = LOOKS, again
     columns["model/rows_again_after"] = LOOKS[again > 0], np.array(after)
     assert len(findings([SortedExamples()], columns, cuts=cuts)) == says
+
+
+@pytest.mark.parametrize(
+    ("changed", "config", "says"),
+    [
+        ({}, {}, True),
+        ({"wording_beside": 0.3}, {}, False),  # as groups that come in any order
+        ({"wording_beyond": 0.5}, {}, False),
+        ({"wording_batches": 12.0}, {}, False),
+        ({"example_rows": 8.0}, {}, False),
+        ({"input_length_std": 0.0}, {}, False),  # one text may be read on
+        ({"input_length_std": 0.0, "loss_ranks": 1.0}, {}, True),  # answers that are compared
+        ({}, {"curriculum": True}, False),
+        ({}, {"stream": "online"}, False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (3, 25, 41)])
+def test_texts_that_come_in_one_line_by_what_they_are_about_are_sorted(
+    changed: dict[str, float], config: dict[str, Any], says: bool, cuts: tuple[int, ...]
+) -> None:
+    names = {"wording_beside": 0.14, "wording_beyond": 0.86, "wording_batches": 18.0, "wording_apart": 0.3,
+             "example_rows": 16.0, "input_length_std": 2.0, "targets": 90.0} | changed  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (LOOKS, np.full(len(LOOKS), value)) for name, value in names.items()}
+    columns["train/loss"] = np.ones(int(LOOKS[-1]) + 8)
+    found = findings([SortedExamples()], columns, cuts=cuts, facts={"config": config})
+    assert [one.causes[0][:11] for one in found.values()] == ["data sorted"] * says

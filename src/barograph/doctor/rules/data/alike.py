@@ -89,9 +89,10 @@ class SortedExamples(BatchOrder):
     `model/wording_blocks`), four or more, as one source has been read, and the next one begins; four fifths of the
     variance of the batches' means are more than the variance of their rows explains, in sixteen batches or more of
     sixteen examples or more. Three blocks, of eight examples or more in a batch, are enough where the loss jumps three
-    times besides, by three tenths and for four rows; of a text that may be one that is read on, too. What is learnt
-    online, in the order of time, in stages or of a replay buffer by the configuration, or by rewards, is another thing,
-    as are other texts that may be one that is read on.
+    times besides, by three tenths and for four rows; of a text that may be one that is read on, too. Of texts it is
+    enough that batches which follow each other lie a fifth as far apart as any two, or less, in three looks in a row.
+    What is learnt online, in the order of time, in stages or of a replay buffer by the configuration, or by rewards, is
+    another thing, as are other texts that may be one that is read on.
 
     What to do: shuffle, in each epoch anew.
     """
@@ -123,6 +124,8 @@ class SortedExamples(BatchOrder):
         "jumping": (3.0, "of these, where the loss jumps, too; ours"),
         "jump": (1.3, "times what the loss was before, for four rows, there; ours"),
         "texts": (8.0, "beginnings within the rows, which the loss leaves out: several texts in each row; ours"),
+        "line": (0.2, "of the squared distance of any two, of batches of texts that follow each other; ours"),
+        "lined": (3.0, "in a row, in which they do; ours"),
         "surely": (0.8, "of the variance of their means, that their rows do not explain; ours"),
     }
     causes = ("data sorted: the examples of a batch are alike, and not shuffled",)
@@ -132,6 +135,7 @@ class SortedExamples(BatchOrder):
         super().reset()
         self._known = KnownBatches()
         self._asked = 0  # times that lengths could be asked for
+        self._line: list[int] = []  # steps of looks in a row in which neighbours are alike
         self.begin()
 
     def asked(self, history: RunHistory) -> list[Source]:
@@ -140,7 +144,25 @@ class SortedExamples(BatchOrder):
                 (rising, self._of_rising), (history.channel("data/repeats_after"), self._of_batches),
                 (history.channel("data/repeat_of"), partial(_as_steps, self._of_batches)),
                 *((history.channel(f"model/{name}_blocks"), partial(self._of_blocks, name))
-                  for name in ("apart", "wording"))]  # fmt: skip
+                  for name in ("apart", "wording")),
+                (history.channel("model/wording_beside"), self._of_line)]  # fmt: skip
+
+    def _of_line(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: how far apart batches of texts are that follow each other, of the squared distance of any two."""
+        rows, beyond, batches = (
+            watched(history, name, place) for name in ("example_rows", "wording_beyond", "wording_batches")
+        )
+        near = value <= self.at["line"] and beyond >= self.at["surely"] and rows >= self.at["pairs"]
+        near = near and batches >= self.at["noisy"] and not (self._mixed or self._drawn)
+        self._line = [*self._line, place[0]] if near else []
+        other = len(self._line) < self.at["lined"] or reads_on(history, rows, place) or in_time(history, place)
+        if not other and self.first(place[2]):
+            yield self.finding(
+                self._line[0], f"Batches of texts that follow each other lie {100 * value:.0f}% as far apart as any "
+                f"two: {100 * beyond:.0f}% of the variance of the means of {batches:.0f} batches is beyond what "
+                "shuffled texts give.", found=place[0], segment=place[2], confidence=0.85,
+                evidence={"beside": value, "beyond": beyond}, causes=[BY_SOURCE, *self.causes],
+            )  # fmt: skip
 
     def _of_blocks(self, figures: str, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         """value: how many blocks of batches that are alike have come one behind the other. figures: of which rows."""

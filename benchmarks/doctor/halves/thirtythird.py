@@ -207,7 +207,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("resume", "reference_copied_from_the_policy_of_the_file", HOROSCOPES,
      "the policy is loaded, and the reference is its copy; the optimizer and the schedule begin anew",
      {"kinds": " rl eval data", "also": several(*before.OF_KIND["resume"][5], "reference updated", "reference changes",
-                                                "reference is the policy", "reference copied from the policy")}),
+                                                "reference is the policy", "reference copied from the policy", "reference wrong")}),
     ("sum", "matches_of_a_batch_are_summed", FOSSILS,
      "losses of a batch are summed", {}),
     ("softmax", "scores_softmaxed_on_their_way_to_the_loss", FOSSILS,
@@ -300,7 +300,7 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("beta too small", "beta squared", "beta too low", "wrong beta", "loss scaled",
                "margins too small", "factor applied twice", "temperature wrong",
                "learning rate too low", "beta multiplied twice", "logits too small",
-               "temperature too high", "loss scaled wrongly", "scaled twice")}),
+               "temperature too high", "loss scaled wrongly", "scaled twice", "beta twice")}),
     ("ratio_of_the_reference_is_added", "sign of the reference wrong", "rl eval config data logging", "start",
      (HOROSCOPES,),
      "what the reference says is added, and not taken off",
@@ -359,7 +359,7 @@ FAULTS: tuple[Row, ...] = (
                "all_reduce missing", "no gradient synchronisation", "ddp not used",
                "synchronisation missing", "weights differ between ranks",
                "gradient synchronisation missing", "forward not through DDP", "replicas differ",
-               "ranks train alone")}),
+               "ranks train alone", "all-reduce missing")}),
 )
 
 ALSO_RIGHT: Mapping[str, tuple[str, ...]] = {}

@@ -61,7 +61,8 @@ class EvaluationOverlaps(Rule):
     Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
     what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
     masked. As many as the evaluation's own rows have in common with each other, or the training's first batches with
-    those before, are there by chance.
+    those before, are there by chance; batches of like texts (`model/wording_beyond`) have less in common with each
+    other, and it takes three tenths of the rows.
 
     Windows of one text overlap with each other on each side, too, so that passages say nothing of them. There the end
     of an evaluation's row is the beginning of a row that was trained on, in half of the row or more: all passages of
@@ -129,6 +130,8 @@ class EvaluationOverlaps(Rule):
         "batches": (3.0, "of different rows that the training has had; ours"),
         "classes": (30.0, "rows of the training that were looked at for each class; ours"),
         "chance": (0.5, "of the rows, that have a passage by chance, at most; ours"),
+        "alike": (0.6, "of the variance of batches' means, beyond chance: batches of like texts; ours"),
+        "of_alike": (0.3, "of the rows, of passages, beyond chance, where batches are of like texts; ours"),
         "unsure": (0.5, "of these above a fifth of the rows, by which there have to be more: it is an estimate; ours"),
         "errors": (3.0, "standard errors of what chance gives, beyond it; ours"),
         "leap": (1.9, "times what later ranks lie apart, that the first four do, of pictures; ours"),
@@ -182,6 +185,8 @@ class EvaluationOverlaps(Rule):
                 pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
                 if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
                     least = self.at["pictures"]
+                if name == "passages" and watched(history, "wording_beyond", place) >= self.at["alike"]:
+                    least = self.at["of_alike"]
                 if name == "kin" and watched(history, "evaluated_kin_size", place) == _SHORT:
                     least = self.at["short"]
                 of_texts = name in ("passages", "windows")

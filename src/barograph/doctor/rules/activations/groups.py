@@ -178,25 +178,8 @@ class FrozenGroup(Rule):
         elif fresh and not adapted and (behind > 0 or trained > _PROBE or contrasted):
             key, layers = "drawn", whole(behind + front)
             message = f"{layers} layer{'s are' if layers > 1 else ' is'} frozen as drawn by torch ({names})."
-        elif (
-            (_vectors(figures) or ((several or figures["frozen_gains_new"] == 1) and trained <= _PROBE))
-            and not adapted and not staged and figures["frozen_share"] >= _MOST and said_thin(history) is False
-        ):  # fmt: skip
-            key, share = "new body", 1 - figures["frozen_share"]
-            message = (
-                f"Only {trained} of {trained + count} parameters are trained, {share:.2g} of all elements; all else is "
-                f"frozen as it was initialised, and the configuration does not say so ({names})."
-            )
-            causes = [*causes, "weights not loaded: frozen layers are as they were initialised"]
-        elif (
-            figures["frozen_gains_new"] == 1 and figures["untrained"] == 1 and figures["frozen_share"] >= _LARGE
-            and not (adapted or staged) and said_thin(history) is False
-        ):  # fmt: skip
-            key, share = "new part", figures["frozen_share"]
-            message = (
-                f"{share:.2g} of all elements are frozen as they were initialised, in a model that is all new "
-                f"({names}); the configuration does not say so."
-            )
+        elif not (adapted or staged) and (new := self._of_new(history, figures, trained, count, names, several)):
+            key, message, causes = new
         elif not (adapted or staged) and figures["frozen_share"] >= _UNSAID and said_none(history, texts):
             key, share = "unsaid", figures["frozen_share"]
             message = f"{share:.2g} of all elements are frozen ({names}); the configuration's list of such is empty."
@@ -240,6 +223,28 @@ class FrozenGroup(Rule):
             norms = whole(figures["lone_norms"])
             which = f"{norms} normalisation layers are" if norms > 1 else "One normalisation layer is"
             return "norms", f"{which} all that is trained ({names}).", causes
+        return None
+
+    def _of_new(
+        self, history: RunHistory, figures: Mapping[str, float], trained: int, count: int, names: str, several: bool
+    ) -> tuple[str, str, list[str]] | None:
+        """What is wrong with much that is frozen as it was initialised, of which the configuration says nothing."""
+        share, gains_new = figures["frozen_share"], figures["frozen_gains_new"] == 1
+        if said_thin(history) is not False:
+            return None
+        if share >= _MOST and (_vectors(figures) or ((several or gains_new) and trained <= _PROBE)):
+            message = (
+                f"Only {trained} of {trained + count} parameters are trained, {1 - share:.2g} of all elements; all "
+                f"else is frozen as it was initialised, and the configuration does not say so ({names})."
+            )
+            unread = "weights not loaded: frozen layers are as they were initialised"
+            return "new body", message, [*self.causes, unread]
+        if share >= _LARGE and gains_new and figures["untrained"] == 1:
+            message = (
+                f"{share:.2g} of all elements are frozen as they were initialised, in a model that is all new "
+                f"({names}); the configuration does not say so."
+            )
+            return "new part", message, list(self.causes)
         return None
 
 

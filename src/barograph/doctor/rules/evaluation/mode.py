@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.patterns import expression
-from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of
+from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, known
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.layers import TableRule
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.tables import in_order, shown
+from barograph.doctor.rules.loss.given import until
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
@@ -157,9 +158,8 @@ class ModelMode(Rule):
         self._evaluations: dict[str, list[tuple[int, int]]] = {}  # in a row, that are known to be in a wrong mode
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        rights = {"training": 1.0, "training_in_evaluation": 0.0, _COPY: 0.0, _PART: 0.0, _BURST: 0.0}
-        rights |= {_WITHIN: 0.0, _BEHIND: 0.0}
-        rights |= dict.fromkeys(_FUNCTIONS, 0.0)
+        rights = {"training": 1.0, "training_in_evaluation": 0.0}
+        rights |= dict.fromkeys((_COPY, _PART, _BURST, _WITHIN, _BEHIND, *_FUNCTIONS), 0.0)
         for name, right in rights.items():
             rows = self._cursor.new(history.channel(f"model/{name}"))
             for at in range(len(rows) if rows is not None else 0):
@@ -183,7 +183,8 @@ class ModelMode(Rule):
         if rows.value[at] != 1 or evaluations_of(history) is None or history.role("reward") is not None:
             return
         unsaid = name == _BURST and not _is_logged(history, *place)
-        if unsaid or (name == _BEHIND and (_draws_predictions(history) or not _has_several_sets(history, place))):
+        moment = *place, int(rows.time[at])
+        if unsaid or (name == _BEHIND and (_draws_predictions(history) or not _has_several_sets(history, *moment))):
             return
         row.append(place)
         if len(row) >= self.at["steps"] and self.first(name, place[1]):
@@ -320,16 +321,15 @@ def _is_logged(history: RunHistory, step: int, segment: int) -> bool:
     return bool(((rows.segment == segment) & (rows.step <= step) & (rows.step >= step - 1)).any())
 
 
-def _has_several_sets(history: RunHistory, place: tuple[int, int]) -> bool:
-    """Whether another series has a row in each of the evaluations' steps alone, and ends in the same word; and no rows
-    of the training are among those that were looked at, as where examples are chosen by the model."""
-    channel, known = evaluations_of(history), history.channel("model/evaluated_known")
-    seen = known.rows() if known is not None else None
-    if channel is None or (seen is not None and (seen.value[seen.step == place[0]] > _KNOWN).any()):
+def _has_several_sets(history: RunHistory, step: int, segment: int, time: int) -> bool:
+    """Whether another series has a row in each of the evaluations' steps alone, and ends in the same word, up to a
+    moment; and no rows of the training are among those looked at, as where examples are chosen by the model."""
+    channel, place = evaluations_of(history), (step, time, segment)
+    if channel is None or known(history.channel("model/evaluated_known"), *place) > _KNOWN:
         return False
-    mine, word = channel.rows().step, _LAST.findall(channel.name)[-1:]
+    mine, word = until(channel, place)[0], _LAST.findall(channel.name)[-1:]
     same = (one for name, one in history.channels.items() if name != channel.name and _LAST.findall(name)[-1:] == word)
-    return any(numpy.array_equal(one.rows().step, mine) for one in same)
+    return len(mine) > 0 and any(numpy.array_equal(until(one, place)[0], mine) for one in same)
 
 
 _KNOWN, _LAST = 0.02, expression(r"[A-Za-z0-9]+")  # of an evaluation's rows; a word

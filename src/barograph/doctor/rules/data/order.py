@@ -247,8 +247,8 @@ def _is_read_on(history: RunHistory, place: Place) -> bool:
 
 
 def reads_on(history: RunHistory, rows: float, place: Place) -> bool:
-    """Whether rows may be pieces of one text: they have no padding, and targets at several places each, and are no
-    answers or texts that the loss compares."""
+    """Whether rows may be pieces of one text: they have no padding, and targets at several places each, and the loss
+    compares none of them with each other."""
     padded = watched(history, "input_length_std", place) > 0
     compared = watched(history, "loss_ranks", place) >= 0 or watched(history, "loss_pairs", place) > 1
     return not (padded or compared) and watched(history, "targets", place) > rows

@@ -52,6 +52,14 @@ class Adapter(NamedTuple):
     second: Tensor
 
 
+class Packed(NamedTuple):
+    """The module of an adapter whose layer is held in few bits, and its factors: [rank, inputs], [outputs, rank]."""
+
+    module: Any
+    first: Tensor
+    second: Tensor
+
+
 def find(model: Any) -> list[Adapter]:
     """The adapters of a model, of which all three matrices are parameters of one module."""
     found: dict[int, Adapter] = {}
@@ -74,16 +82,10 @@ def find(model: Any) -> list[Adapter]:
     return list(found.values())
 
 
-def beside_packed(model: Any, known: set[int]) -> list[tuple[Tensor, Tensor]]:
-    """Both factors of adapters, [rank, inputs] and [outputs, rank], by their names or that of their module, whose layer
-    is held in few bits: in a tensor of another shape, or in one that is not a parameter. known: ids of factors beside a
-    matrix."""
-    return [factors for _, *factors in packed(model, known)]  # type: ignore[misc]
-
-
-def packed(model: Any, known: set[int]) -> list[tuple[Any, Tensor, Tensor]]:
-    """The same, behind the module of each."""
-    found: dict[int, tuple[Any, Tensor, Tensor]] = {}
+def beside_packed(model: Any, known: set[int]) -> list[Packed]:
+    """Adapters, by the names of their factors or of their module, whose layer is held in few bits: in a tensor of
+    another shape, or in one that is not a parameter. known: ids of factors beside a matrix."""
+    found: dict[int, Packed] = {}
     for module in model.modules():
         items = dict(module.named_parameters())
         trained = [(name, item) for name, item in items.items() if item.requires_grad]
@@ -96,7 +98,7 @@ def packed(model: Any, known: set[int]) -> list[tuple[Any, Tensor, Tensor]]:
             continue
         first, second = sorted(factors, key=lambda item: item.shape[0])  # the rank is the least of all sizes
         if len(first) == second.shape[1] and _share_rank(first, second):
-            found[id(first)] = module, first, second
+            found[id(first)] = Packed(module, first, second)
     return list(found.values())
 
 
@@ -211,10 +213,8 @@ class Adapters:
     def __init__(self, model: Any):
         self.found = find(model)
         self._ids = {id(item) for one in self.found for item in one[1:]}
-        beside = packed(model, self._ids)
-        self._packed = [(first, second) for _, first, second in beside]
-        self._beside = beside[:: max(1, len(beside) // _LAYERS)][:_LAYERS]
-        self._ids |= {id(item) for factors in self._packed for item in factors}
+        self._packed = beside_packed(model, self._ids)
+        self._ids |= {id(item) for one in self._packed for item in (one.first, one.second)}
         self._kept: list[Tensor] = []
         self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
@@ -237,19 +237,18 @@ class Adapters:
         self._held.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
-            pairs = [(one.first.detach(), one.second.detach()) for one in frozen]
-            pairs += [(first.detach(), second.detach()) for first, second in self._packed]
+            known: list[Adapter | Packed] = [*frozen, *self._packed]
+            pairs = [(one.first.detach(), one.second.detach()) for one in known]
             drawn = _drawn([second for _, second in pairs], [first for first, _ in pairs])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
             idle = [(first == 0).all() & (second == 0).all() for first, second in pairs]
             home = idle[0].device
             current.put("adapters_zero", ("",), torch.stack([one.to(home) for one in idle]).sum().reshape(1))
-        self._packed = []
         self._steps += 1
         if self._steps % _EVERY != 1:
             return
-        some = frozen[:: max(1, len(frozen) // _LAYERS)][:_LAYERS]
+        some = _some(frozen)
         now = [_rows(one.layer.detach()).float() for one in some]
         if len(self._kept) == len(now) and now:
             home, parts = now[0].device, []
@@ -267,13 +266,13 @@ class Adapters:
         import torch
 
         shares = []
-        for place, (module, first, second) in enumerate(self._beside):
-            held = codes(module, len(second), first.shape[1])
+        for place, one in enumerate(_some(self._packed)):
+            held = codes(one.module, len(one.second), one.first.shape[1])
             if held is None:
                 continue
             after = _rows(held).float()
             if (before := self._codes.get(place)) is not None:
-                added = second[: len(after)].detach().float() @ first.detach().float()
+                added = _rows(product(Adapter(held, one.first, one.second))).float()
                 shares.append(along(before, after, added))
             self._codes[place] = after
         if shares:
@@ -292,6 +291,11 @@ def product(one: Adapter) -> Tensor:
     if first.shape[1] != one.layer.shape[1]:  # factors that are multiplied from the other side
         first, second = first.T, second.T
     return second[: _count(one.layer)].to(first.dtype) @ first
+
+
+def _some(adapters: list[Any]) -> list[Any]:
+    """A few of them, from the first to the last."""
+    return adapters[:: max(1, len(adapters) // _LAYERS)][:_LAYERS]
 
 
 def _rows(layer: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from barograph.probes.autograd import is_here
 from barograph.probes.model.adapters import NAMED, Adapters, places_of_adapters, zero_halves, zero_products
 from barograph.probes.model.blocks import find, plain
 from barograph.probes.model.findings import listed
-from barograph.probes.model.parameters import PLACE, local, mesh_of, own
+from barograph.probes.model.parameters import PLACE, local, mesh_of, own, spread
 
 if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
@@ -197,11 +197,11 @@ def _put_drawn(
 
 
 def _zero(module: Any) -> list[Any]:
-    """Whether a frozen layer is all 0, as far as some of its weight and its bias say."""
+    """Whether a frozen layer is all 0, as far as elements at even distances of its weight and its bias say."""
     held = [item for item in module._parameters.values() if item is not None]
     if any(item.requires_grad or item.is_meta or mesh_of(item) is not None or not item.numel() for item in held):
         return []
-    some = [item.detach().reshape(-1)[:_COMPARED] for item in held]
+    some = [spread(item, _COMPARED) for item in held]
     return [sum((item != 0).sum() for item in some) == 0] if module._parameters.get("weight") is not None else []
 
 

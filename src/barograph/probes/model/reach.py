@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.autograd import tensor
-from barograph.probes.model.adapters import beside_packed, find
+from barograph.probes.model.adapters import Adapter, Packed, beside_packed, find
 from barograph.probes.model.blocks import plain
 from barograph.probes.model.findings import listed
 from barograph.probes.model.frozen import as_drawn, is_random_table
@@ -131,9 +131,10 @@ class Reach:
                 if type(module).__name__ == "MultiheadAttention"
                 for part in module.modules()
             }
-            adapters = [one[1:] for one in find(self._model)]
-            adapters += beside_packed(self._model, {id(item) for one in adapters for item in one})
-            factors = {id(item): one[1] for one in adapters for item in one}
+            adapters = find(self._model)
+            known = {id(item) for one in adapters for item in (one.first, one.second)}
+            both: list[Adapter | Packed] = [*adapters, *beside_packed(self._model, known)]
+            factors = {id(item): one.second for one in both for item in (one.first, one.second)}
             for module in self._model.modules():
                 if id(module) in hidden:
                     continue

@@ -48,14 +48,9 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "without_random_tables": "without_graph_random_tables",
            "last_drawn": "last_drawn", "state_carried": "state_carried",
            "table_detached": "table_detached"}  # fmt: skip
-_NUMBERS = (
-    "idle_gradient",
-    "written",
-    "gradient_growth",
-    "tied_deviation",
-    "adapters_merged",
-    "codes_merged",
-)  # of these: not counts
+_NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged",
+            "codes_merged")  # fmt: skip
+"""Of these: not counts."""
 _SCALED = ("norm", "mean", "std", "min", "max")
 
 

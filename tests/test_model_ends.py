@@ -374,14 +374,18 @@ def test_rows_without_any_target_are_counted(silent: int, share: float) -> None:
         ([0.2, 0.3, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 0.0, False),  # a masked model
     ],
 )
+@pytest.mark.parametrize("more", [{}, {"train/reward": 1.0}, {"model/loss_ranks": 1.0}])
 @pytest.mark.parametrize("cuts", [(), (40,)])
 def test_texts_without_any_target_in_the_training_alone_warn(
-    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...]
-) -> None:
+    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...],
+    more: dict[str, float],
+) -> None:  # fmt: skip
     columns = {"model/rows_silent": (np.arange(0, 50, 10), np.array(looks)),
                "model/eval_rows_silent": (np.array([45, 60, 75]), np.array(evaluated)),
                "model/target_shift": (np.arange(0, 50, 10), np.full(5, shift))}  # fmt: skip
-    assert [one.rule for one in findings([RowsSilent()], columns, cuts=cuts).values()] == ["rows_silent"] * warned
+    columns |= {name: (np.arange(0, 50, 10), np.full(5, value)) for name, value in more.items()}
+    said = [one.rule for one in findings([RowsSilent()], columns, cuts=cuts).values()]
+    assert said == ["rows_silent"] * (warned and not more)  # some answers of a policy, or pairs, count for nothing
 
 
 @pytest.mark.parametrize(("late", "told"), [(1, 1.0), (0, 0.0)])

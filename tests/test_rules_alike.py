@@ -311,6 +311,7 @@ def test_three_blocks_of_a_text_that_may_be_read_on_need_a_loss_that_jumps(
         (0.8, 0, 0, True, {}, False),
         (0.8, 0, 0, True, {"data": {"split": "within subjects"}}, True),
         (0.8, 0, 0, True, {"split": "random"}, False),
+        (0.8, 0, 0, True, {"eval_checkpoint": "last"}, False),
         (0.8, 1, 0, True, {}, False),
         (0.8, 1, 32, True, {}, True),
     ],

@@ -228,6 +228,9 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
         ({"schedule": "total"}, False),
         ({"total_steps": 160}, False),
         ({"readout": "node_sum"}, False),
+        ({"task": "sum of digits"}, False),
+        ({"dataset": "sums"}, False),
+        ({"run_name": "sum_v2"}, False),
     ],
 )
 def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, object], chosen: bool) -> None:

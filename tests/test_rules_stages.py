@@ -244,7 +244,8 @@ def with_a_term() -> np.ndarray:
     ("config", "severity"),
     [({}, "warning"), ({"curriculum": "easy"}, "info"), ({"sampler": "easy_to_hard"}, "info"),
      ({"order": "easier ones first"}, "info"), ({"sort_by": "difficulty"}, "info"), ({"long_ones_last": True}, "info"),
-     ({"curriculum": False}, "warning"), ({"first_layer": "small"}, "warning"), ({"keep_last": "long"}, "warning")],
+     ({"curriculum": False}, "warning"), ({"first_layer": "small"}, "warning"), ({"keep_last": "long"}, "warning"),
+     ({"note": "simple to train"}, "warning")],
 )  # fmt: skip
 def test_inputs_of_a_curriculum_are_not_yet_the_evaluations(config: dict, severity: str) -> None:
     looks, evaluations = np.arange(0, 300, 10), np.arange(30, 300, 30)

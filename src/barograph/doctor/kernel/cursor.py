@@ -284,7 +284,7 @@ _ADDED = expression(r"(?s)(?!.*(?:mean|averag|losses|terms)).*(?<![a-z])(?:total
 _OF_WEIGHTS = expression(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
 _OF_OTHERS = expression(  # of which a sum is none of losses
     r"pool|embed|exp|head|resid|grad|feature|hidden|layer|bag|readout|aggr|attn|attention|skip|fus|merge|combin|message|"
-    r"state|position|metric|stat|score|vote|weight"
+    r"state|position|metric|stat|score|vote|weight|task|data|corpus|project|path|file|folder|dir|(?:^|_)name$"
 )
 _SUMMED = expression(  # an option that is on; of a sum of something else than losses the name says of what
     r"(?!.*(?:pool|embed|exp|head|residual|grad|feature|hidden|layer|to_one|bag|readout|aggreg|attn|attention|skip))"

@@ -47,7 +47,7 @@ _NO_STAGE = expression(  # what goes on as it was, or only starts to look
 _CURRICULUM = expression(
     r"(?i)curricul(?:um|a)|self[_-]?paced|(?:by|order|sort|sorted|ordered)[_ -]difficulty|"
     r"(?<![a-z])(?:eas(?:y|ier|iest)|short(?:er|est)?|simpl(?:e|er|est)|small(?:er|est)?)[_ -]?"
-    r"(?:(?:ones?[_ -]?)?(?:first|before)|then[_ -]|to[_ -]|epochs|iters)|"
+    r"(?:(?:ones?[_ -]?)?(?:first|before)|then[_ -]|to[_ -](?:hard|long|large|big|difficult)|epochs|iters)|"
     r"(?<![a-z])(?:hard|long|large|difficult)(?:er|est)?[_ -]?(?:ones?[_ -]?)?(?:last|later)(?![a-z])"
 )
 _PENALTY = expression(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)

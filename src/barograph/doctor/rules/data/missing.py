@@ -64,7 +64,7 @@ class MissingNumbers(WatchRule):
 
 
 class UnitsApart(WatchRule):
-    """Columns of a table go into the model in units that are far apart: next to one of them the others say nothing.
+    """Columns of a table go into the model in units that are far apart: next to one of them the others hardly count.
 
     Of a table of four to 32 columns with sixteen different numbers or more each, half or more, and three at least,
     differ by less than a hundredth of what another one differs by, which is 100 or more. The first layer with a matrix
@@ -109,7 +109,7 @@ class UnitsApart(WatchRule):
             yield self.finding(
                 0, f"Of {columns:.0f} columns of the model's inputs {lost:.0f} differ by less than a hundredth of what "
                 f"column {number:.0f} differs by, which is {deviation:.3g}, and they go into its first matrix so: next "
-                "to that one they say nothing.", found=place[0], segment=place[2],
+                "to that one they hardly count.", found=place[0], segment=place[2],
                 severity="info" if meant else self.severity, confidence=0.4 if meant else 0.95,
                 evidence={"columns": columns, "lost": lost, "deviation": rounded(deviation), "standing": True},
             )  # fmt: skip

@@ -254,7 +254,9 @@ def _are_texts(history: RunHistory, place: Place) -> bool:
     return usual(history.channel("model/input_length_std"), *place) > 0
 
 
-_SPLIT = expression(r"(?i)split|hold_?out|held|fold|valid|eval|test")
+_SPLIT = expression(
+    r"(?i)split|hold_?out|held_out|fold|(?:^|_)(?:valid(?:ation)?|eval(?:uation)?|test)(?:_(?:set|on|of|by|rows|data))?$"
+)
 _KNOWN = expression(r"(?i)(?<![a-z])(?:time|later|next|last|within|closed|dependent|known|same|seen)(?![a-z])")
 _ABOUT = 1.5  # times what chance gives, which is an estimate
 _OF_TEXTS = ("passages", "windows", "kin", "siblings")

@@ -129,7 +129,8 @@ class RowsSilent(WatchRule):
     Of a language model, in the first three looks of a launch and in the last one, a twentieth of the texts or more has
     no target anywhere, though none is padding alone, and none was cut in front of its answer; in two evaluations in
     a row each text has one. Nothing is learnt of these texts: most often the mark behind which targets begin is not
-    found in them, or their prompts are counted too long. Of masked models, whose places are drawn, nothing is said.
+    found in them, or their prompts are counted too long. Of masked models, whose places are drawn, of policies and of
+    answers that are compared, of which some count for nothing, nothing is said.
 
     What to do: count the labels that are not -100 in each row of the prepared data, and look at rows that have none.
     """
@@ -154,15 +155,17 @@ class RowsSilent(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         channel = history.channel("model/rows_silent")
         least = 0.0
-        if value == 0 and channel is not None and watched(history, "target_shift", place) == 1:
+        other = history.role("reward") is not None or watched(history, "loss_ranks", place) >= 0
+        plain = not other and watched(history, "target_shift", place) == 1
+        if value == 0 and channel is not None and plain:
             rows = channel.rows()
             known = rows.value[(rows.segment == place[2]) & (rows.time <= place[1])]
             looks = int(self.at["looks"])
             least = min((*known[:looks].tolist(), float(known[-1]))) if len(known) > looks else 0.0
         if self.lasts(least >= self.at["share"], place, self.at["evaluations"]):
             yield self.finding(
-                0, f"{100 * least:.0f}% of the training's texts, or more, have no target at all; each text of the "
-                "evaluation has one.", found=place[0], segment=place[2], confidence=0.9,
+                0, f"In each look {100 * least:.0f}% of the training's texts or more have no target that counts; each "
+                "text of the evaluation has one.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"share": rounded(least), "standing": True},
             )  # fmt: skip
 

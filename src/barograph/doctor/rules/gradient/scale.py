@@ -370,7 +370,8 @@ class ClippedWhileScaled(Rule):
             if not (scale >= self.at["scale"] and norm > 0):
                 continue
             values = (between(history.channel(name), place[0], place[0] + 1, place[2]) for name in names)
-            logged = [some for some in values if len(some) and abs(some[0] / (norm * scale) - 1) <= self.at["times"]]
+            whole = norm * scale
+            logged = [some for some in values if len(some) and abs(float(some[0]) - whole) <= self.at["times"] * whole]
             if not logged:
                 continue
             self._larger = [one for one in self._larger if one[2] == place[2]]

@@ -10,6 +10,7 @@ import argparse
 import sys
 
 from barograph.cli.commands import Commands, count, words
+from barograph.core.cycles import seldom_until_end
 from barograph.core.options import load
 
 
@@ -159,6 +160,7 @@ def _add_alerts(commands: Commands) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    seldom_until_end()
     from barograph.doctor.command import explain, run_doctor
 
     if options.explain:

@@ -9,8 +9,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from barograph.core.lazy import lazy
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    tempfile = lazy("tempfile")
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 

@@ -10,13 +10,18 @@ An argument wins over the environment, the environment over the file. docs/refer
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from barograph.core.accepts import MOST, Accepts, UnfitError, from_text, from_value
+from barograph.core.lazy import lazy
 from barograph.core.text import quoted
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 PREFIX = "BAROGRAPH_"
 FILE_VARIABLE = "BAROGRAPH_CONFIG"  # names the YAML file

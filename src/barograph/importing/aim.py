@@ -13,20 +13,25 @@ from __future__ import annotations
 
 import array
 import json
-import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core.lazy import lazy
 from barograph.importing.rocksdb import items
 from barograph.importing.series import MARKS
 from barograph.importing.source import Fact, FoundRun, ImportedDistribution, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.sqlite import has, open_database, select, tables, word
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = lazy("sqlite3")
 
 _SENTINEL = 0xFE
 _BLOBS = b"BLOBS\xfe"

@@ -11,7 +11,6 @@ while they are few, so that `barograph tail` shows them. `journal` says how both
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from barograph.core import manifest, segments
 from barograph.core.aliases import Alias, Names
+from barograph.core.cycles import seldom_swept
 from barograph.core.liveness import IMPORTED
 from barograph.core.names import folder_name
 from barograph.core.record import HAS_NUMBERS, KINDS, Record, format_time, numbers
@@ -48,7 +48,6 @@ COMMIT_SECONDS = 2.0
 # Rows of sources up to this size are records of the log file too (20 µs a row); what follows live always is. All
 # or none: a log with a part of a run's steps would give wrong sums.
 LOGGED_BYTES = 8 << 20
-_SWEEP = 500_000  # objects made between two searches for cycles
 _WIDE = 200  # a row of more names is in the store alone
 _EXAMPLES = 5
 _EXAMPLE_LETTERS = 160
@@ -136,7 +135,7 @@ class Collector:
 
         advance: called with each mark's state, for a progress bar. Raises SourceFailed.
         """
-        with _seldom_swept():
+        with seldom_swept():
             return self._read_all(advance)
 
     def _read_all(self, advance: Callable[[Mapping[str, Any]], object]) -> Tally:
@@ -429,19 +428,6 @@ class Collector:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-@contextlib.contextmanager
-def _seldom_swept() -> Iterator[None]:
-    """With few searches for cycles: a text log's rows are tuples by the million, and none is in one. They cost a
-    sixth of the time."""
-    before = gc.get_threshold()
-    if before[0]:
-        gc.set_threshold(max(before[0], _SWEEP), *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _size(path: Path) -> int:

@@ -11,19 +11,24 @@ What was deleted in MLflow is not imported.
 from __future__ import annotations
 
 import re
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from barograph.core.lazy import lazy
 from barograph.importing import metricfiles
 from barograph.importing.series import SeriesCourse
 from barograph.importing.source import FoundRun, ImportedPoints, ImportMark, Item, Unread
 from barograph.importing.sqlite import MAGIC, Row, has, open_database, rows_after, select, tables, word
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = lazy("sqlite3")
 
 ESCAPED = "barograph.escaped"  # the tag that says that names in a run are escaped
 _ESCAPE = re.compile(r"_x([0-9A-F]{0,6})_")

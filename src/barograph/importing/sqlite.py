@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from barograph.core.lazy import lazy
 from barograph.importing.source import Unread
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = lazy("sqlite3")
 
 MAGIC = b"SQLite format 3\0"
 CHUNK = 50_000  # rows in memory at a time: some MB of short ones

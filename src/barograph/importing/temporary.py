@@ -15,14 +15,20 @@ import fcntl
 import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from barograph.core import providers
+from barograph.core.lazy import lazy
 from barograph.importing.files import stop_sealing
 from barograph.store.held import let_go
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    tempfile = lazy("tempfile")
 
 PREFIX = "barograph-read-"
 _YOUNG = 60  # seconds: its process may not hold it yet

@@ -10,15 +10,15 @@ Tables and media have no place in a record here: they are listed as not read.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from barograph.core.lazy import lazy
 from barograph.importing.series import SeriesCourse
 from barograph.importing.source import (
     Fact,
@@ -31,6 +31,11 @@ from barograph.importing.source import (
     Unread,
 )
 from barograph.importing.sqlite import MAGIC, has, open_database, quoted, rows_after, select, tables, word
+
+if TYPE_CHECKING:
+    import sqlite3
+else:
+    sqlite3 = lazy("sqlite3")
 
 _CHUNK = 2000  # rows of JSON in memory at a time
 _PARQUET = b"PAR1"

@@ -6,15 +6,21 @@ Out:  stored runs.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from barograph.core.lazy import lazy
 from barograph.core.segments import is_run
 from barograph.log.read import is_log
 from barograph.query.folders import place_name, runs_folder
 from barograph.query.stored import StoredRun
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 
 def runs(

@@ -12,7 +12,6 @@ Of several ranks that log one series `rank` chooses: None is rank 0, or the lowe
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from barograph.core import liveness, providers, segments
 from barograph.core.columns import align, thin_indices
+from barograph.core.lazy import lazy
 from barograph.core.record import Record
 from barograph.core.segments import Segment
 from barograph.log.files import Owner
@@ -32,6 +32,8 @@ from barograph.query.media import media_of
 from barograph.store.branch import BEFORE_FORK
 
 if TYPE_CHECKING:
+    import difflib
+
     import numpy
     from numpy.typing import NDArray
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from barograph.store.branch import Branch
     from barograph.store.columns import Columns, Ranked
     from barograph.store.run import Look
+else:
+    difflib = lazy("difflib")
 
 Value = TypeVar("Value")
 Rank = int | Literal["all"] | None

@@ -6,13 +6,19 @@ Out:  rule objects for one run.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
+from barograph.core.lazy import lazy
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.kernel.thresholds import ALERT_THRESHOLDS
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 MODULES = (
     "loss.loss", "loss.progress", "evaluation.evaluation", "evaluation.mode", "evaluation.units", "evaluation.ranking",

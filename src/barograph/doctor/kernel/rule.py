@@ -6,14 +6,19 @@ Out:  findings.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from barograph.core.lazy import lazy
 from barograph.doctor.kernel.channels import RunHistory
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.pace import has_times
 from barograph.doctor.kernel.wording import Case, RunNumbers, filled
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = lazy("difflib")
 
 
 class Rule:

@@ -12,6 +12,7 @@ from typing import Any
 
 from barograph.core.patterns import expression
 from barograph.importing.textlogs import data_tables, forms, pads, tongues
+from barograph.importing.textlogs.gist import gist
 
 _COUNT = (
     rb"(?:(?:(?:global|train(?:ing)?)[ _])?(?:steps?|iter(?:ation)?s?|updates?|epochs?|batch|rounds?|episodes?)|"
@@ -250,18 +251,21 @@ def _as_one(found: re.Match[bytes]) -> bytes:
 
 def _headings(text: bytes) -> set[int]:
     """Where headings begin. A word is looked for in a text that has it, and a line is looked at once for each."""
-    low, found = text.lower(), set()
-    for word, begins in _BEGINS.items():
+    little, found = gist(text).lower(), set[int]()
+    words = [begins for word, begins in _BEGINS.items() if word in little and begins.search(little)]
+    low = text.lower() if words else b""
+    for begins in words:
         end = -1  # of the line that was looked at last
-        for match in begins.finditer(low) if word in low else ():
+        for match in begins.finditer(low):
             if match.start() < end:
                 continue
             start, end = text.rfind(b"\n", 0, match.start()) + 1, text.find(b"\n", match.end())
             end = end if end >= 0 else len(text)
             if _HEADING.search(text, start, end):
                 found.add(start)
-    for pattern in (_OF_VALUES, _ONE_VALUE) if any(word in low for word in _VALUES) else ():
-        found.update(match.start() for match in pattern.finditer(text))
+    for pattern in (_OF_VALUES, _ONE_VALUE) if any(word in little for word in _VALUES) else ():
+        if pattern.search(little):
+            found.update(match.start() for match in pattern.finditer(text))
     return found
 
 

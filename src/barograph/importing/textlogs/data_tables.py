@@ -12,11 +12,13 @@ from typing import Any
 
 from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms, tallies
+from barograph.importing.textlogs.gist import gist
 
 _BY_DATA = expression(  # `Training | Validation`, and below it `loss | 0.3 | 0.4`, behind what a logger writes
     rb"(?m)^[^\n|]{0,160}?\b(?i:train(?:ing)?)[ \t]{0,8}\|[ \t]{0,8}(?i:(val|test)\w{0,8})[ \t\r]*\n"
     rb"((?:[^\n|]{1,240}\|[ \t]{0,20}[^\s|]{1,24}[ \t]{0,20}\|[ \t]{0,20}[^\s|]{1,24}[ \t\r]*(?:\n|\Z)){1,200})"
 )
+_DATA_ABOVE = expression(rb"(?m)\b(?i:train(?:ing)?)[ \t]{0,8}\|[ \t]{0,8}(?i:val|test)\w{0,8}[ \t\r]*$")  # its heading
 _ROW = expression(
     rb"(?i)[ \t]{0,40}\|[ \t]{0,40}(?:(train)(?:ing)?|(val)(?:i(?:d(?:ation)?)?)?|(test)(?:ing)?)"
     rb"[_ ]?(?:phase|set|data)?"
@@ -36,7 +38,7 @@ _RESULT = expression(rb"(?i)\b(?:best|final|results?|summary|report|conclusion|t
 
 def said_in_rows(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which the rows of such tables say their names; own: the heading that goes on in the next text."""
-    if b" | " in text or b" |  " in text:
+    if b" | " in text and _DATA_ABOVE.search(gist(text)):
         text = _BY_DATA.sub(_each_of_data, text)
     rows = _rows_of_data(text, own) if b"|" in text else text
     if own.get("data_tables", 0) < 2:
@@ -76,11 +78,13 @@ def _rows_of_data(text: bytes, own: dict[str, Any]) -> bytes:
     """A text in which rows that begin with the name of some data say the names that stand above them. A table that
     comes once, counts nothing and stands below no epoch is somebody's result."""
     names = [name.encode() for name in own.get("by_data", ())]
+    if not names and not any(map(_heading, gist(text).split(b"\n"))):
+        return text
     lines = text.split(b"\n")
     heads = {
         index: [cell.strip() for cell in head[1].rstrip(b"|").split(b"|")]
         for index, line in enumerate(lines)
-        if b"|" in line and len(line) < _WIDEST and (head := _HEADING.fullmatch(line)) and _MEASURE.search(line)
+        if (head := _heading(line))
     }
     seen = own["data_tables"] = int(own.get("data_tables", 0)) + len(heads)
     alone = not names and seen < 2
@@ -93,6 +97,11 @@ def _rows_of_data(text: bytes, own: dict[str, Any]) -> bytes:
     if names:
         own["by_data"] = [name.decode("utf-8", "replace") for name in names]
     return b"\n".join(lines)
+
+
+def _heading(line: bytes) -> re.Match[bytes] | None:
+    head = _HEADING.fullmatch(line) if b"|" in line and len(line) < _WIDEST else None
+    return head if head is not None and _MEASURE.search(line) else None
 
 
 def _named(found: re.Match[bytes], names: list[bytes]) -> bytes:

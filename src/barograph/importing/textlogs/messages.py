@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from barograph.core.patterns import expression
 from barograph.importing.textlogs import overflows
+from barograph.importing.textlogs.gist import gist, shape
 
 TEXT = 300  # bytes of a line that are kept
 MOST = 2000  # messages of a file
@@ -189,10 +190,11 @@ class Message(NamedTuple):
 def messages(text: bytes, lines: list[bytes], left: list[bytes], own: dict[str, Any]) -> Iterator[Message]:
     """Messages of a text, in order. left: its lines, b"" for those that were read as rows; own: a traceback that
     goes on in the next text."""
-    low = text.lower()
-    found = {word for word in _WORDS if word in low}
+    little = gist(text).lower()
+    found = {word for word in _WORDS if shape(word) in little}
     if not found and not own.get("traceback"):
         return
+    low = text.lower()
     starts = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
     marked: set[int] = set()
     for word in found:

@@ -7,11 +7,17 @@ Out:  pieces without tags, scripts and styles, with entities as the letters they
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
+from barograph.core.lazy import lazy
 from barograph.core.patterns import expression
+
+if TYPE_CHECKING:
+    import html
+else:
+    html = lazy("html")
 
 _BEGINS = expression(
     rb"(?i)\s{0,64}(?:\xef\xbb\xbf)?\s{0,64}(?:<!doctype html|<html|<\?xml[^>]{0,200}\?>\s{0,8}<!doctype html)"

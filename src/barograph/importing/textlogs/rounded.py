@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from barograph.core.patterns import expression
+from barograph.importing.textlogs.gist import gist
 
 _NAME = rb"(?<![\w./-])((?i:(?:global[_ ]?|train[_ ]?)?(?:step|iter(?:ation)?|update)s?)\s?[:=]\s{0,4})"
 _ROUNDED = expression(_NAME + rb"(\d{1,6}(?:\.\d{1,3})?)([kKM])(?=[\s,;|]|$)")
@@ -21,9 +22,10 @@ _WIDEST = 1 << 12
 
 def spread(text: bytes, own: dict[str, Any]) -> bytes:
     """A text whose rows say whole steps. own: the last step, and how far rows are apart, kept in marks."""
-    if not any(unit in text for unit in (b"K ", b"k ", b"M ", b"K,", b"k,", b"M,", b"K\n", b"k\n", b"M\n", b"K|")):
+    little = gist(text)
+    if not any(unit in little for unit in (b"K ", b"k ", b"M ", b"K,", b"k,", b"M,", b"K\n", b"k\n", b"M\n", b"K|")):
         return text if own.get("rounded") is None else _spread(text, own)
-    return _spread(text, own) if own.get("rounded") is not None or _ROUNDED.search(text) else text
+    return _spread(text, own) if own.get("rounded") is not None or _ROUNDED.search(little) else text
 
 
 def _spread(text: bytes, own: dict[str, Any]) -> bytes:

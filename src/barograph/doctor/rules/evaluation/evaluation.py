@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import fmean, median
 from typing import ClassVar
 
 import numpy
@@ -19,6 +18,7 @@ from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.apart import beside_falls, causes_apart
 from barograph.doctor.rules.evaluation.averages import (
@@ -191,7 +191,7 @@ class Overfitting(Rise):
             return
         if reference_moved(history, best.step, point.step, best.segment):
             return
-        level = median(other.value for other in last)
+        level = median([other.value for other in last])
         floor = self.floor(best)
         rise = level / floor - 1
         if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["info"]) or rise < self.at["info"]:
@@ -400,7 +400,7 @@ class ValidationDivergence(Rise):
         train = min(other.train for other in last) / then - 1 if then > 0 else math.nan
         if rise < self.at["increase"] or not train > self.at["train"]:
             return
-        if self.by_chance(history, rise, fmean(other.train for other in last) / then - 1):
+        if self.by_chance(history, rise, sum(other.train for other in last) / len(last) / then - 1):
             return
         if math.log1p(rise) < 2 * largest_rise(self._before):
             return

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from statistics import median, median_low
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import Channel, RunHistory
 from barograph.doctor.kernel.cursor import exp, known, other_model, setting
 from barograph.doctor.kernel.curve import again, before, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
@@ -94,7 +94,7 @@ class EvaluationJump(Walker):
             if len(changes) >= 4 and change > 0 and all(each < 0 for each in changes[-4:]):
                 # where a curve falls steeply its changes are large; how they differ is what a rise is held against
                 known = [abs(b - a) for a, b in pairwise(changes)]
-                middle = median_low(known)
+                middle = sorted(known)[(len(known) - 1) // 2]
             limit = max(math.log(self.at["jump"]), self.at["times"] * max(middle, 0.002), 3 * max(known[-3:]))
             if abs(change) > limit and train * math.copysign(1, change) < abs(change) / 3:
                 self._wait = 1 if median(usual) < 0.03 else 2

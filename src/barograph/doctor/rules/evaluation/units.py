@@ -7,7 +7,6 @@ Out:  findings of `EvaluationSummed`, `EvaluationDivided`, `TrainingSummed`, `Ev
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,6 +21,7 @@ from barograph.doctor.rules.evaluation.evaluations import EvaluationPoint, Walke
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.local import median
 
 
 class EvaluationSummed(Walker):
@@ -362,7 +362,7 @@ class TrainingSummed(Walker):
                 "example_rows", "backwards", "evaluated_averaged", "loss_adds", "loss_terms", "loss_multiplied"
             )
         )  # fmt: skip
-        times = statistics.median(one.train / one.value for one in self._points)
+        times = median([one.train / one.value for one in self._points])
         same = len({one.segment for one in self._points}) == 1
         alone = same and one == [1, 1, 1] and passes == 1 and not summed_by_choice(history)
         more = averaged == 1 and rows >= self.at["rows"] and times >= self.at["more"]

@@ -79,7 +79,7 @@ def early_noise(channel: Channel, tick: Tick) -> float:
     values = values[numpy.isfinite(values) & (values > 0)]
     steps = numpy.diff(numpy.log(values)) if len(values) > _TURNS else numpy.zeros(0)
     turns = numpy.minimum(abs(steps[1:]), abs(steps[:-1]))[steps[1:] * steps[:-1] < 0]
-    return float(numpy.median(turns)) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
+    return median(turns) / math.sqrt(2) if 2 * len(turns) >= len(steps) - 1 > 0 else 0.0
 
 
 def is_none(history: RunHistory, channel: Channel, above: Tick, tick: Tick, best: Tick, single: bool) -> bool:

@@ -25,11 +25,11 @@ from barograph.doctor.rules.activations.meant import (
     texts_of,
     unmatched,
 )  # fmt: skip
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look
 from barograph.doctor.rules.rl.preference import is_preference
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import Channel, RunHistory
+    from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _PRETRAINED = (
@@ -112,7 +112,7 @@ class FrozenGroup(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         for (step, time, segment), value in self._cursor.each(history.channel("model/frozen_parameters")):
             count, figures = whole(value), {
-                name: _of_step(history.channel(f"model/{name}"), step, time, segment)
+                name: of_look(history, name, (step, time, segment))
                 for name in ("trained_parameters", "trained_adapters", "frozen_adapters", "frozen_share",
                              "trained_carriers", "frozen_untrained", "frozen_blocks", "frozen_as_drawn",
                              "zero_adapters", "zero_products", "frozen_first_as_drawn", "frozen_recurrent",
@@ -290,15 +290,6 @@ def _is_meant(history: RunHistory, key: str, names: str, staged: bool) -> bool:
 def _vectors(figures: Mapping[str, float]) -> bool:
     """Whether gains and biases alone are trained, of a model that is all new."""
     return figures["untrained"] == 1 and figures["trained_matrices"] == 0
-
-
-def _of_step(channel: Channel | None, step: int, time: int, segment: int) -> float:
-    """What the same look found; NaN where it found nothing, whatever an earlier one did."""
-    if channel is None:
-        return float("nan")
-    rows = channel.rows()
-    here = (rows.step == step) & (rows.time <= time) & (rows.segment == segment)
-    return float(rows.value[here][-1]) if here.any() else float("nan")
 
 
 class PretrainedMissing(WatchRule):

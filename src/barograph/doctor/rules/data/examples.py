@@ -99,6 +99,16 @@ def watched(history: RunHistory, name: str, place: Place) -> float:
     return known(history.channel(f"model/{name}"), *place)
 
 
+def of_look(history: RunHistory, name: str, place: Place) -> float:
+    """What the watch said of something in the look of a place; NaN if nothing, whatever an earlier look said."""
+    channel = history.channel(f"model/{name}")
+    if channel is None:
+        return math.nan
+    rows = channel.rows()
+    here = rows.value[(rows.step == place[0]) & (rows.time <= place[1]) & (rows.segment == place[2])]
+    return float(here[-1]) if len(here) else math.nan
+
+
 def few_examples(history: RunHistory, place: Place) -> bool:
     """Whether the training has the same few hundred examples again and again: all of the last looks were known."""
     share = usual(history.channel("model/rows_again"), *place)

@@ -7,12 +7,11 @@ Out:  findings of `AnswersLate`, `RowsSilent`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -73,7 +72,7 @@ class AnswersLate(WatchRule):
             return
         self._asked = place[0], place[2]
         own, after, first = (watched(history, f"answer_{name}", place) for name in ("from", "after", "first"))
-        theirs = {name: told(history, f"eval_answer_{name}", place) for name in ("from", "after", "first")}
+        theirs = {name: of_look(history, f"eval_answer_{name}", place) for name in ("from", "after", "first")}
         why = ""
         if watched(history, "target_shift", place) == 1:
             if theirs["from"] == after and own != theirs["from"]:
@@ -111,16 +110,6 @@ class AnswersLate(WatchRule):
             step, "Targets begin one place behind the token that ends each prompt: the first token of an answer is not "
             f"a target{more}.", found=place[0], segment=place[2], confidence=0.9, evidence={"standing": True},
         )  # fmt: skip
-
-
-def told(history: RunHistory, name: str, place: Place) -> float:
-    """What is recorded of this very step; NaN if nothing."""
-    channel = history.channel(f"model/{name}")
-    if channel is None:
-        return math.nan
-    rows = channel.rows()
-    here = rows.value[(rows.step == place[0]) & (rows.segment == place[2])]
-    return float(here[-1]) if len(here) else math.nan
 
 
 class RowsSilent(WatchRule):

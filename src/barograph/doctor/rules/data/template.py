@@ -14,8 +14,7 @@ import numpy
 from barograph.doctor.kernel.cursor import newest
 from barograph.doctor.kernel.kinds import both_losses
 from barograph.doctor.kernel.stages import is_curriculum
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
-from barograph.doctor.rules.data.prompts import told
+from barograph.doctor.rules.data.examples import Place, WatchRule, of_look, watched
 from barograph.doctor.rules.data.scales import elsewhere
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ class EvaluationTemplate(WatchRule):
         marks, count = history.channel("model/answer_from"), int(self.at["looks"])
         known = newest(marks, *place, count) if marks is not None else numpy.empty(0)
         marked = len(known) == count and len(set(known.tolist())) == 1
-        apart = told(history, "eval_answers_apart", place) == 1
-        ahead = watched(history, "target_shift", place) == 1 and told(history, "eval_target_shift", place) == 1
+        apart = of_look(history, "eval_answers_apart", place) == 1
+        ahead = watched(history, "target_shift", place) == 1 and of_look(history, "eval_target_shift", place) == 1
         return marked and ahead and apart
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import came_by, setting
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
-from barograph.doctor.rules.data.prompts import told
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look, watched
 from barograph.doctor.rules.rl.preference import MARGIN, margins_of, trained_like
 
 if TYPE_CHECKING:
@@ -142,7 +141,7 @@ class IgnoredToken(WatchRule):
 
     def _of_evaluation(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         names = ("asked_all", "ignored_token", "opens_with")
-        every, theirs, opens = (told(history, f"eval_{name}", place) for name in names)
+        every, theirs, opens = (of_look(history, f"eval_{name}", place) for name in names)
         never = place[2] == self._segment and len(self._row) >= self.at["looks"] and opens != self._token
         if not (never and value == 1 and (every == 1 or (theirs >= 0 and theirs != self._token))):
             self._asked = []

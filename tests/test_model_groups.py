@@ -11,9 +11,14 @@ from rule_columns import findings
 torch = pytest.importorskip("torch")
 
 from barograph.doctor.rules.data.groups import EvaluationGroups  # noqa: E402
-from barograph.probes.model.groups import Groups, compared, marks, opposed  # noqa: E402
+from barograph.probes.model import groups as model_groups  # noqa: E402
+from barograph.probes.model.groups import Groups, Padding, compared, opposed  # noqa: E402
 
 WORDS, LONG = 40, 14
+
+
+def marks(rows: Any) -> Any:
+    return model_groups.marks(rows, Padding())
 
 
 def put(rows: Any) -> tuple[tuple[str, ...], Any]:
@@ -58,12 +63,17 @@ def in_groups(kind: str, copies: int = 4) -> Any:
         rows[:, :, -4:] = torch.randint(1, WORDS, (240, copies, 4), generator=dice)
     elif kind == "one side":  # the other texts of these pairs are nobody's copies
         rows = torch.cat([rows, texts(240 * copies, 3).reshape(240, copies, LONG)], 1)
+    elif kind == "lengths differ":  # of 15 to 17: half of them is more than the next power of two in the longest
+        front = torch.randint(1, WORDS, (240, copies, 3), generator=dice)
+        none = torch.arange(3) >= torch.randint(1, 4, (240, copies, 1), generator=dice)
+        rows = torch.cat([front.masked_fill(none, 0), rows], 2)
+        rows = rows.gather(2, (rows == 0).long().sort(dim=2, stable=True).indices)
     elif kind == "padded":
         rows = torch.nn.functional.pad(rows, (0, 4))
     return rows
 
 
-KINDS = ["copies", "beginning differs", "end differs", "one side", "padded"]
+KINDS = ["copies", "beginning differs", "end differs", "lengths differ", "one side", "padded"]
 
 
 @pytest.mark.parametrize("count", [1.0, 2.5, 0.9])

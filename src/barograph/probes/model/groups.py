@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
-KINDS = 3  # of a row: all of it; its beginning and its end, of half of it or more
+KINDS = 3  # of a row: all of it; its beginning and its end
+_PART = 7 / 16  # of a row: its beginning, at least; rows of 15 to 17 tokens are compared by as many
 _SHORTEST, _LONGEST = 6, 1024  # places of a row
 _LEAST, _MOST = 4, 512  # tokens of a beginning, or an end: powers of two
 _OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
@@ -88,11 +89,12 @@ class Groups(PassesOfEvaluation):
     def __init__(self) -> None:
         super().__init__()
         self._step: Tensor | None = None
+        self._padding = Padding()
         self._counts: list[Counter[int]] = [Counter() for _ in range(KINDS)]
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
-        self._step = marks(rows[:_OF_STEP])
+        self._step = marks(rows[:_OF_STEP], self._padding)
 
     def trained_no_more(self) -> None:
         """The rows of the step were not trained on."""
@@ -100,13 +102,13 @@ class Groups(PassesOfEvaluation):
 
     def between(self, current: ModelRound, rows: Tensor) -> None:
         """Rows of steps that were not looked at."""
-        found = marks(rows)
+        found = marks(rows, self._padding)
         if found is not None:
             current.put("between_groups", _names(found.numel()), found.reshape(-1))
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
-        found = marks(even_rows(rows, _OF_PASS))
+        found = marks(even_rows(rows, _OF_PASS), self._padding)
         if found is not None:
             self._evaluated.append(found)
 
@@ -221,26 +223,50 @@ def opposed(trained: Sequence[int], evaluated: Sequence[int]) -> Against | None:
     return best
 
 
-def marks(rows: Tensor) -> Tensor | None:
+class Padding:
+    """Which token stands at the ends of rows without being theirs: the one of which most were seen in a row there. A
+    batch's longest row has none of it, and is compared with others all the same."""
+
+    def __init__(self) -> None:
+        self._most: list[Tensor | None] = [None, None]  # in front and behind: how often in a row, and which token
+
+    def ends(self, lines: Tensor) -> tuple[Tensor, Tensor]:
+        """Where rows begin and end without it, each [n]; at once what is one token alone."""
+        import torch
+
+        length, found = lines.shape[1], []
+        for side, turned in enumerate((lines, lines.flip(1))):
+            token = turned[:, :1]
+            run = (turned == token).long().cumprod(1).sum(1)
+            longest = torch.where(run < length, run, 0)
+            at = longest.argmax().reshape(1)
+            most = torch.cat([longest[at], token[:, 0][at]])
+            before = self._most[side]
+            if before is not None and before.device == most.device:
+                most = torch.where(before[0] >= most[0], before, most)
+            self._most[side] = most
+            is_one = (most[0] > 1) & (token[:, 0] == most[1])
+            found.append(torch.where(is_one | (run == length), run, 0))
+        return found[0], torch.maximum(length - found[1], found[0])
+
+
+def marks(rows: Tensor, padding: Padding) -> Tensor | None:
     """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row, of its
-    first tokens and of its last, as many as the smallest power of two that is half of it or more. -1 where a row is too
-    short; None where rows are not of tokens."""
+    first tokens and of its last, as many as the smallest power of two that is `_PART` of it or more. -1 where a row is
+    too short; None where rows are not of tokens."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or mesh_of(rows) is not None:
         return None
-    if not _SHORTEST <= rows.shape[1] <= _LONGEST:
+    if not _SHORTEST <= rows.shape[1] <= _LONGEST or not len(rows):
         return None
     lines = local(rows.detach()).long()
-    length = lines.shape[1]
-    changes = (lines[:, 1:] != lines[:, :-1]).long()
-    begin = (changes.cumsum(1) == 0).sum(1)  # all but one of equal tokens in front, and behind
-    end = length - (changes.flip(1).cumsum(1) == 0).sum(1)
-    real = (end - begin).clamp_min(0)
-    sums, back = sums_before(mixed(lines + 1)), back_to_begin(length + 1, lines)
+    begin, end = padding.ends(lines)
+    real = end - begin
+    sums, back = sums_before(mixed(lines + 1)), back_to_begin(lines.shape[1] + 1, lines)
     powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)
     sizes = torch.ones_like(powers_of_two) << powers_of_two  # made on the device: a copy to it would wait
-    above = (sizes < (real[:, None] + 1) // 2).sum(1).clamp_max(len(sizes) - 1)
+    above = (sizes < _PART * real[:, None]).sum(1).clamp_max(len(sizes) - 1)
     large = torch.where(sizes[above] < real, sizes[above], 0)
 
     def of(first: Tensor, last: Tensor) -> Tensor:
@@ -248,8 +274,6 @@ def marks(rows: Tensor) -> Tensor | None:
         found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & BITS
         return torch.where((last - first >= _LEAST) & (real >= _SHORTEST), found, -1)
 
-    begin = begin.clamp_max(length)
-    end = torch.maximum(end, begin)
     return torch.stack([of(begin, end), of(begin, begin + large), of(end - large, end)], 1)
 
 

@@ -31,11 +31,11 @@ class EvaluationGroups(WatchRule):
     what it has not (`model/evaluated_groups_often` beside `model/evaluated_groups_usual`). Looked at are whole rows,
     how they begin, and how they end.
 
-    A quarter of an evaluation's rows or more have such a part, half of a row or more, that no more than eight rows
-    have in the mean; of the different ones hardly any came in the training as often as others did, which chance
-    gives in one of ten million, for many counts are compared; and in two evaluations in a row. Or a part is in the
-    evaluation the less often the more often it is in the training (`model/evaluated_against`): by a correlation of
-    −0.7 or below, six deviations from none. A policy's own texts are none.
+    A quarter of an evaluation's rows or more have such a part, seven sixteenths of a row or more, that no more than
+    eight rows have in the mean; of the different ones hardly any came in the training as often as others did, which
+    chance gives in one of ten million, for many counts are compared; and in two evaluations in a row. Or a part is
+    in the evaluation the less often the more often it is in the training (`model/evaluated_against`): by a
+    correlation of −0.7 or below, six deviations from none. A policy's own texts are none.
 
     What to do: split by what rows are of, not by rows.
     """

@@ -23,5 +23,5 @@ def gist(text: bytes) -> bytes:
 
 
 def shape(word: bytes) -> bytes:
-    """A word as it stands in a gist."""
+    """A word as a gist has it."""
     return word.translate(_DIGITS)

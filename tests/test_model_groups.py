@@ -68,12 +68,15 @@ def in_groups(kind: str, copies: int = 4) -> Any:
         none = torch.arange(3) >= torch.randint(1, 4, (240, copies, 1), generator=dice)
         rows = torch.cat([front.masked_fill(none, 0), rows], 2)
         rows = rows.gather(2, (rows == 0).long().sort(dim=2, stable=True).indices)
+    elif kind == "short":  # of 9 or 10
+        more = torch.randint(0, 2, (240, copies, 1), generator=dice)
+        rows = torch.cat([rows[:, :, :9], more * rows[:, :, 9:10], torch.zeros_like(more)], 2)
     elif kind == "padded":
         rows = torch.nn.functional.pad(rows, (0, 4))
     return rows
 
 
-KINDS = ["copies", "beginning differs", "end differs", "lengths differ", "one side", "padded"]
+KINDS = ["copies", "beginning differs", "end differs", "lengths differ", "short", "one side", "padded"]
 
 
 @pytest.mark.parametrize("count", [1.0, 2.5, 0.9])

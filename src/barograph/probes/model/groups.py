@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     Whole = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
-KINDS = 3  # of a row: all of it; its beginning and its end
-_PART = 7 / 16  # of a row: its beginning, at least; rows of 15 to 17 tokens are compared by as many
+_PARTS = (7 / 16, 5 / 8)  # of a row, at least: those of 10 to 18 tokens have as many, and those of 7 to 12
+KINDS = 1 + 2 * len(_PARTS)  # of a row: all of it; of each part its beginning and its end
 _SHORTEST, _LONGEST = 6, 1024  # places of a row
 _LEAST, _MOST = 4, 512  # tokens of a beginning, or an end: powers of two
 _OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
@@ -252,8 +252,8 @@ class Padding:
 
 def marks(rows: Tensor, padding: Padding) -> Tensor | None:
     """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row, of its
-    first tokens and of its last, as many as the smallest power of two that is `_PART` of it or more. -1 where a row is
-    too short; None where rows are not of tokens."""
+    first tokens and of its last, as many as the smallest power of two that is such a part of it or more (`_PARTS`). -1
+    where a row is too short; None where rows are not of tokens."""
     import torch
 
     if rows.is_floating_point() or rows.dim() != 2 or mesh_of(rows) is not None:
@@ -266,15 +266,18 @@ def marks(rows: Tensor, padding: Padding) -> Tensor | None:
     sums, back = sums_before(mixed(lines + 1)), back_to_begin(lines.shape[1] + 1, lines)
     powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)
     sizes = torch.ones_like(powers_of_two) << powers_of_two  # made on the device: a copy to it would wait
-    above = (sizes < _PART * real[:, None]).sum(1).clamp_max(len(sizes) - 1)
-    large = torch.where(sizes[above] < real, sizes[above], 0)
 
     def of(first: Tensor, last: Tensor) -> Tensor:
         part = sums.gather(1, last[:, None]) - sums.gather(1, first[:, None])
         found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & BITS
         return torch.where((last - first >= _LEAST) & (real >= _SHORTEST), found, -1)
 
-    return torch.stack([of(begin, end), of(begin, begin + large), of(end - large, end)], 1)
+    found = [of(begin, end)]
+    for part in _PARTS:
+        large = sizes[(sizes < part * real[:, None]).sum(1).clamp_max(len(sizes) - 1)]
+        large = torch.where(large < real, large, 0)
+        found += [of(begin, begin + large), of(end - large, end)]
+    return torch.stack(found, 1)
 
 
 def _rows(put: tuple[Any, Any]) -> Whole:

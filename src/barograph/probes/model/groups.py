@@ -267,17 +267,15 @@ def marks(rows: Tensor, padding: Padding) -> Tensor | None:
     powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)
     sizes = torch.ones_like(powers_of_two) << powers_of_two  # made on the device: a copy to it would wait
 
-    def of(first: Tensor, last: Tensor) -> Tensor:
-        part = sums.gather(1, last[:, None]) - sums.gather(1, first[:, None])
-        found = mixed((part * back[first][:, None])[:, 0] + (last - first)) & BITS
-        return torch.where((last - first >= _LEAST) & (real >= _SHORTEST), found, -1)
-
-    found = [of(begin, end)]
+    first, last = [begin], [end]
     for part in _PARTS:
         large = sizes[(sizes < part * real[:, None]).sum(1).clamp_max(len(sizes) - 1)]
         large = torch.where(large < real, large, 0)
-        found += [of(begin, begin + large), of(end - large, end)]
-    return torch.stack(found, 1)
+        first, last = [*first, begin, end - large], [*last, begin + large, end]
+    begins, ends = torch.stack(first, 1), torch.stack(last, 1)
+    many = ends - begins
+    found = mixed((sums.gather(1, ends) - sums.gather(1, begins)) * back[begins] + many) & BITS
+    return torch.where((many >= _LEAST) & (real[:, None] >= _SHORTEST), found, -1)
 
 
 def _rows(put: tuple[Any, Any]) -> Whole:

@@ -21,9 +21,9 @@ def marks(rows: Any) -> Any:
     return model_groups.marks(rows, Padding())
 
 
-def put(rows: Any) -> tuple[tuple[str, ...], Any]:
-    found = marks(rows).double().numpy().reshape(1, -1)
-    return tuple(map(str, range(found.size))), found
+def put(*passes: Any) -> tuple[tuple[str, ...], Any]:
+    found = [marks(rows).double().numpy().reshape(-1) for rows in passes]
+    return tuple(str(at) for at, one in enumerate(found) for _ in one), np.concatenate(found)[None]
 
 
 def seen(given: Any, held_out: Any) -> dict[str, float]:
@@ -117,6 +117,27 @@ def test_texts_of_a_small_language_come_in_both_by_chance(habit: str, count: flo
     found = seen(rows, held_out)
     assert found["evaluated_groups"] > 0.25 and found["evaluated_against"] > -0.5
     assert not said(found)
+
+
+def test_groups_are_known_beside_passes_of_another_set() -> None:
+    rows = in_groups("end differs").reshape(-1, LONG)
+    rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(4))]
+    groups = Groups()
+    for part in epochs(rows[160:], 2.0).split(16):
+        groups.fields_of({"groups": put(part)})
+    others = [texts(64, seed) for seed in range(20, 30)]
+    found = groups.fields_of({"evaluated_groups": put(*others[:5], *rows[:160].split(40), *others[5:])})
+    assert said(found) and found["evaluated_groups_rows"] == 160
+
+
+def test_what_a_model_writes_in_an_evaluation_is_not_taken_for_padding() -> None:
+    padding, rows = Padding(), torch.nn.functional.pad(texts(32), (0, 2))
+    before = model_groups.marks(rows, padding)
+    written = torch.nn.functional.pad(texts(32, 7)[:, :6], (0, 8), value=5)
+    model_groups.marks(written, padding, trains=False)
+    assert torch.equal(before, model_groups.marks(rows, padding))
+    behind = model_groups.marks(rows, padding, trains=False)
+    assert torch.equal(before, behind)
 
 
 def test_what_is_evaluated_of_the_training_itself_is_not_called_a_group() -> None:

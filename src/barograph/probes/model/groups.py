@@ -39,6 +39,7 @@ _LEAST, _MOST = 4, 512  # tokens of a beginning, or an end: powers of two
 _OF_STEP, _OF_PASS = 64, 64  # rows of a step; of a pass of an evaluation
 _KEPT = 1 << 16  # different ones that are counted, of each kind
 _ROWS_OF_ONE = 8  # different rows that have one beginning, or end, at most, in the mean
+_ROWS_OF_PASS = 16
 _SHARE = 0.2  # of an evaluation's rows: what fewer have is not looked at
 _FEWEST = 8  # different ones that both sides have
 _HARDLY = 0.05  # of these
@@ -108,7 +109,7 @@ class Groups(PassesOfEvaluation):
 
     def evaluated(self, rows: Tensor) -> None:
         """Rows of a pass of an evaluation."""
-        found = marks(even_rows(rows, _OF_PASS), self._padding)
+        found = marks(even_rows(rows, _OF_PASS), self._padding, trains=False)
         if found is not None:
             self._evaluated.append(found)
 
@@ -119,14 +120,15 @@ class Groups(PassesOfEvaluation):
         if self._step is not None:
             current.put("groups", _names(self._step.numel()), self._step.reshape(-1))
         if self._evaluated and evaluation:
-            found = torch.cat(self._evaluated)
-            current.put("evaluated_groups", _names(found.numel()), found.reshape(-1))
+            names = tuple(str(at) for at, one in enumerate(self._evaluated) for _ in range(one.numel()))
+            current.put("evaluated_groups", names, torch.cat(self._evaluated).reshape(-1))
         self._step, self._evaluated = None, []
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
         self._count(numbers, "between_groups")
-        found = self._seen(_rows(numbers["evaluated_groups"])) if "evaluated_groups" in numbers else {}
+        given = numbers.get("evaluated_groups")
+        found = {} if given is None else self._seen(_rows(given), given[0][::KINDS])
         self._count(numbers, "groups")
         return found
 
@@ -137,14 +139,19 @@ class Groups(PassesOfEvaluation):
             if len(counts) < _KEPT:
                 counts.update(mark for mark in column if mark >= 0)
 
-    def _seen(self, rows: Whole) -> dict[str, float]:
-        """Of the kind that says most: of what hardly any came often, and of what comes the less here the more there.
-        All figures of each evaluation: one that says nothing is none of two in a row, and has none of another's."""
+    def _seen(self, rows: Whole, passes: Sequence[str]) -> dict[str, float]:
+        """Of the kind that says most: of what hardly any came often, and of what comes the less here the more there. Of
+        passes that have any part of the training's, where these have sixteen rows or more: others may be of another
+        set. All figures of each evaluation: one that says nothing is none of two in a row, and has none of another's.
+        """
         often: tuple[tuple[bool, float], dict[str, float]] = ((False, -math.inf), dict(_NOTHING_LACKS))
         against: tuple[float, dict[str, float]] = (math.inf, dict(_NOTHING_OPPOSES))
         different = len(self._counts[0])
         if not different:
             return {}
+        having = {which for which, row in zip(passes, rows.tolist(), strict=True) if self._has_part(row)}
+        of_these = numpy.array([which in having for which in passes], bool)
+        rows = rows[of_these] if of_these.sum() >= _ROWS_OF_PASS * len(having) > 0 else rows
         for counts, column in zip(self._counts, rows.T.tolist(), strict=True):
             known = Counter(mark for mark in column if mark >= 0 and mark in counts)
             if len(known) < _FEWEST or len(counts) * _ROWS_OF_ONE < different:  # what many rows have is a form
@@ -176,6 +183,9 @@ class Groups(PassesOfEvaluation):
                     },
                 )
         return often[1] | against[1] | {"evaluated_groups_rows": float(len(rows))}
+
+    def _has_part(self, row: Sequence[int]) -> bool:
+        return any(mark >= 0 and mark in counts for counts, mark in zip(self._counts, row, strict=True))
 
 
 def compared(common: Sequence[int], all_of_them: Sequence[int]) -> Often | None:
@@ -230,8 +240,9 @@ class Padding:
     def __init__(self) -> None:
         self._most: list[Tensor | None] = [None, None]  # in front and behind: how often in a row, and which token
 
-    def ends(self, lines: Tensor) -> tuple[Tensor, Tensor]:
-        """Where rows begin and end without it, each [n]; at once what is one token alone."""
+    def ends(self, lines: Tensor, trains: bool) -> tuple[Tensor, Tensor]:
+        """Where rows begin and end without it, each [n]; at once what is one token alone. trains: rows of the training,
+        which say what it is: a model that writes in an evaluation may repeat itself."""
         import torch
 
         length, found = lines.shape[1], []
@@ -243,14 +254,15 @@ class Padding:
             most = torch.cat([longest[at], token[:, 0][at]])
             before = self._most[side]
             if before is not None and before.device == most.device:
-                most = torch.where(before[0] >= most[0], before, most)
-            self._most[side] = most
+                most = torch.where(before[0] >= (most[0] if trains else 2), before, most)
+            if trains:
+                self._most[side] = most
             is_one = (most[0] > 1) & (token[:, 0] == most[1])
             found.append(torch.where(is_one | (run == length), run, 0))
         return found[0], torch.maximum(length - found[1], found[0])
 
 
-def marks(rows: Tensor, padding: Padding) -> Tensor | None:
+def marks(rows: Tensor, padding: Padding, trains: bool = True) -> Tensor | None:
     """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row, of its
     first tokens and of its last, as many as the smallest power of two that is such a part of it or more (`_PARTS`). -1
     where a row is too short; None where rows are not of tokens."""
@@ -261,7 +273,7 @@ def marks(rows: Tensor, padding: Padding) -> Tensor | None:
     if not _SHORTEST <= rows.shape[1] <= _LONGEST or not len(rows):
         return None
     lines = local(rows.detach()).long()
-    begin, end = padding.ends(lines)
+    begin, end = padding.ends(lines, trains)
     real = end - begin
     sums, back = sums_before(mixed(lines + 1)), back_to_begin(lines.shape[1] + 1, lines)
     powers_of_two = torch.arange(_LEAST.bit_length() - 1, _MOST.bit_length(), device=lines.device)

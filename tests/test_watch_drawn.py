@@ -23,11 +23,11 @@ LOOKS, EVALUATIONS = np.arange(0, 200, 10), np.arange(100, 200, 10)
 TRAINING = {"early_time": 0.12, "early_std": 1.0, "early_rough": 1.0, "late_time": 0.88, "late_std": 0.9,
             "late_rough": 0.2}  # fmt: skip
 RIGHT = {"first_time": 0.0, "first_std": 1.0, "first_rough": 1.0, "last_time": 0.95, "last_std": 0.8, "last_rough": 0.4}
-AWAY = {"last_std": 1.6, "last_rough": 0.95}
+AWAY: dict[str, Any] = {"last_std": 1.6, "last_rough": 0.95}
 
 
 def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = None, many: int = 10, fall: float = 0.0,
-           **drawn: float) -> list[Finding]:  # fmt: skip
+           **drawn: Any) -> list[Finding]:  # fmt: skip
     """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next."""
     here, dice = EVALUATIONS[:many], np.random.default_rng(2)
     columns: dict[str, Any] = {
@@ -54,7 +54,7 @@ def test_a_drawing_begins_with_the_noise_of_the_training(pieces: tuple[int, ...]
 
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
 def test_a_drawing_goes_from_noise_to_examples(pieces: tuple[int, ...]) -> None:
-    turned = {"first_time": 1.0, "last_time": 0.05}
+    turned: dict[str, Any] = {"first_time": 1.0, "last_time": 0.05}
     (one,) = judged(pieces, **turned)
     assert one.causes[0].startswith("time reversed")
     assert not judged(pieces, **turned, first_rough=0.2)  # an example is taken back to its noise

@@ -80,3 +80,31 @@ def test_a_slow_average_that_is_of_other_weights_behind_a_resume_was_not_loaded(
                "model/evaluated_begun_apart": (steps[3:4], numpy.array([begun]))}  # fmt: skip
     found = only(findings([AverageAnew()], columns, segments={70: 2}, cuts=cuts), "average_anew")
     assert [one.step for one in found] == [80] * told
+
+
+STILL = [-1.0, 0.29, 0.29, -1.0, -1.0, 0.95]  # shares that are left
+CHANGED = [-1.0, 0.4, 0.3, -1.0, 0.031, 0.009]
+
+
+@pytest.mark.parametrize("cuts", [(), (3, 4, 5)])
+@pytest.mark.parametrize(
+    ("apart", "kept", "changed", "steps", "told"),
+    [
+        ([0.09, 0.1, 0.106], STILL, CHANGED, 20, True),
+        ([0.09, 0.08, 0.07], STILL, CHANGED, 20, False),  # comes nearer
+        ([0.09, 0.1, 0.106], STILL, [*CHANGED[:5], 0.02], 20, False),  # changes shrink with the learning rate
+        ([0.09, 0.1, 0.106], [*STILL[:4], 0.29, 0.29], CHANGED, 20, False),  # an average of what is trained
+        ([0.09, 0.1, 0.106], [-1.0, -1.0, 0.29, *STILL[3:]], CHANGED, 20, False),  # one evaluation before
+        ([0.09, 0.1, 0.106], [-1.0, 0.29, 0.4, *STILL[3:]], CHANGED, 20, False),  # a decay that is warmed up
+        ([0.09, 0.1, 0.106], STILL, CHANGED, 40, False),  # of other numbers of steps
+    ],
+)
+def test_an_average_follows_the_model_that_is_trained(
+    apart: list[float], kept: list[float], changed: list[float], steps: int, told: bool, cuts: tuple[int, ...]
+) -> None:
+    at = numpy.array([20, 40, 60, 80, 100, 120])
+    columns = {"evaluated_apart": [0.26, 0.18, 0.14, *apart], "evaluated_whose": [2.0] * 6, "evaluated_kept": kept,
+               "evaluated_changed": changed, "evaluated_steps": [20, 40, 60, steps, 2 * steps, 3 * steps]}  # fmt: skip
+    series = {f"model/{name}": (at, numpy.array(values, float)) for name, values in columns.items()}
+    found = only(findings([AverageAnew()], series, segments={70: 2}, cuts=cuts), "average_anew")
+    assert [one.step for one in found] == [120] * told

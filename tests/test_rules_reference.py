@@ -297,6 +297,10 @@ def test_averaged_log_probabilities_are_said_where_the_loss_hardly_leaves_its_fi
         (2.13, {"model__other_same_input": 0.0}, {}, False),
         (2.13, {"model__other_apart": 0.05}, {}, False),  # trained a little before
         (2.13, {}, {"dpo.margin": 1.0}, False),
+        (0.9, {"model__loss_ranks": 0.0}, {}, False),  # of answers one by one, whose two kinds have weights
+        (0.9, {"model__loss_ranks": 1.0}, {}, True),
+        (0.9, {"model__loss_ranks": 1.0}, {"undesirable_weight": 1.5}, False),
+        (0.9, {"model__loss_ranks": 1.0}, {"undesirable_weight": 1.0, "weight_decay": 0.1}, True),
     ],
 )
 def test_a_preference_begins_at_ln_2_where_policy_and_reference_are_one_network(

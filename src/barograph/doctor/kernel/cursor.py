@@ -269,6 +269,7 @@ _OF_TOKENS = expression(
     r"tokens?|words?|places?|positions?|char(?:acter)?s?|letters?|bytes?|symbols?|signs?|syllables?|pieces?|targets?|"
     r"labels?|elements?|pixels?|all|means?"
 )
+_PER = expression(r"per[ _-]")
 _OF_EACH = expression(r"_(?:a|an|per|in|each|every)_(?:step|batch|update|micro_?batch|pass|rank)")
 _DIVIDES = expression(  # in another way than by a weight's or gradient's norm
     r"(?:^|_)(?:loss|nll|ce|token)_(?:norm(?:ali[sz](?:e|ed|ation))?|averag(?:e|ed|ing)|divisor|denominator)$|"
@@ -293,14 +294,17 @@ _SUMMED = expression(  # an option that is on; of a sum of something else than l
 
 
 def _are_rows(history: RunHistory, value: str) -> bool:
-    """Whether what a loss is divided by are rows, or whatever the configuration calls those of a batch: `peals`, where
-    it has `peals_a_step: 20` or, as many as the data have, `peals: 1200`."""
-    if _OF_ROWS.match(value) or _OF_TOKENS.fullmatch(value):
+    """Whether what a loss is divided by are rows, or whatever the configuration calls those of a batch: `peals` or
+    `per_peal`, where it has `peals_a_step: 20` or, as many as the data have, `peals: 1200`."""
+    one = _PER.match(value)
+    unit = value[one.end() :] if one else value
+    if _OF_ROWS.match(value) or _OF_TOKENS.fullmatch(unit):
         return _OF_ROWS.match(value) is not None
-    if numeric_setting(history, value) >= _DATA:
+    units = (unit, f"{unit}s", f"{unit}es", f"{unit[:-1]}ies") if one else (unit,)
+    if any(numeric_setting(history, word) >= _DATA for word in units):
         return True
-    names = (name.rpartition(".")[2].lower() for name in history.options.found)
-    return any(name.startswith(value) and _OF_EACH.fullmatch(name[len(value) :]) for name in names)
+    names = [name.rpartition(".")[2].lower() for name in history.options.found]
+    return any(name.startswith(word) and _OF_EACH.fullmatch(name[len(word) :]) for name in names for word in units)
 
 
 def _says_a_sum(name: str, plain: str, value: str) -> bool:

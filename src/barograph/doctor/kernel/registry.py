@@ -42,7 +42,7 @@ MODULES = (
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
     "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "rl.beta", "data.agreed", "data.padded", "rl.begins", "rl.added",
-    "gradient.swings", "rl.shared", "data.timed", "data.template",
+    "gradient.swings", "rl.shared", "data.timed", "data.drawn", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",

@@ -1,5 +1,5 @@
 """What a model that is given a time with each row is given at the least and the greatest times: mean and deviation, and
-how rough it is.
+how rough it is; and what it is given first and last where examples are drawn, step by step.
 
 In:   inputs of passes, those of the training and those of evaluations.
 Out:  figures for the `model` record, computed on the device from some numbers; nothing waits.
@@ -28,6 +28,10 @@ FIGURES = tuple(f"{end}_{what}" for end in ("early", "late") for what in ("mean"
 the squared distance of neighbours in the last dimension, of that of any two numbers of a row."""
 _LINES, _SHORTEST = 8, 8  # of a row; places of one
 _ROWS, _PASSES = 16, 3  # rows of a pass, at least; passes of an evaluation, at most
+DRAWN = tuple(f"{end}_{what}" for end in ("first", "last") for what in ("time", "std", "rough"))
+"""Of the first and of the last pass of an evaluation in which all rows have one time: this time, and what `FIGURES` are
+of all rows."""
+_STEPS = 3  # passes with one time each, at least, of a drawing
 
 
 class TimedInputs:
@@ -37,21 +41,28 @@ class TimedInputs:
         self._training: Tensor | None = None
         self._evaluated: list[Tensor] = []
         self._place: tuple[int, int] | None = None  # of inputs and times, in the training
+        self._begun: Tensor | None = None  # what a drawing was given first
+        self._drawn: tuple[Tensor, Tensor] | None = None  # and last: inputs and times, until the next step
+        self._steps = 0
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
-        if (trains and not due) or (not trains and (self._place is None or len(self._evaluated) >= _PASSES)):
+        if not due if trains else self._place is None:
             return
         place = _places(tensors)
         if trains:
             self._place = place
         if place is None or place != self._place:
             return
-        found = figures(tensors[place[0]], tensors[place[1]])
+        given, time = tensors[place[0]].detach(), tensors[place[1]].detach()
         if trains:
-            self._training = found
-        else:
-            self._evaluated.append(found)
+            self._training = figures(given, time)
+        elif _is_one(time):
+            self._steps += 1
+            self._drawn = given, time
+            self._begun = all_rows(given, time) if self._begun is None else self._begun
+        elif len(self._evaluated) < _PASSES:
+            self._evaluated.append(figures(given, time))
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
@@ -61,7 +72,26 @@ class TimedInputs:
             current.put("timed", FIGURES, self._training)
         if self._evaluated:  # samples are drawn with one time for all rows, which says nothing
             current.put("timed_evaluated", FIGURES, torch.stack(self._evaluated).nanmedian(0).values)
+        if self._begun is not None and self._drawn is not None and self._steps >= _STEPS:
+            current.put("timed_drawn", DRAWN, torch.cat([self._begun, all_rows(*self._drawn)]))
         self._training, self._evaluated = None, []
+        self._begun, self._drawn, self._steps = None, None, 0
+
+
+def _is_one(time: Tensor) -> bool:
+    """Whether all rows have one time, as in the steps of a drawing; on a device, where that is seen without a wait."""
+    if not any(time.stride()):
+        return True
+    return time.device.type == "cpu" and bool(time.amin() == time.amax())
+
+
+def all_rows(given: Tensor, time: Tensor) -> Tensor:
+    """Half of `DRAWN`."""
+    import torch
+
+    rows, lines = some(given).float(), _lines(given)
+    every = torch.arange(len(lines) if lines is not None else 0, device=rows.device)
+    return torch.stack([time.reshape(-1)[0].float(), rows.std(), _roughness(lines, every).to(rows.device)])
 
 
 def _places(tensors: Sequence[Tensor]) -> tuple[int, int] | None:
@@ -108,7 +138,7 @@ def _roughness(lines: Tensor | None, rows: Tensor) -> Tensor:
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """What is recorded of a step, when it has arrived."""
     found: dict[str, float] = {}
-    for family, prefix in (("timed", "input_"), ("timed_evaluated", "eval_input_")):
+    for family, prefix in (("timed", "input_"), ("timed_evaluated", "eval_input_"), ("timed_drawn", "drawn_")):
         names, values = numbers.get(family, ((), ((),)))
         found |= {prefix + name: float(value) for name, value in zip(names, values[0], strict=True)}
     return {name: value for name, value in found.items() if math.isfinite(value)}

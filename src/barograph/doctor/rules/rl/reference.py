@@ -47,7 +47,8 @@ class ReferenceApart(Rule):
     are subtracted, with no other term and no dropout, begins at ln 2, or a multiple of it where losses are added. It
     warns where the first row is a fifth away from ln 2 or more, no whole multiple of it, and the second network, which
     is asked about the same examples, is no further away than the steps made it. A margin in the configuration, which is
-    not 0, may be meant.
+    not 0, may be meant, and so may weights. Answers that are judged one by one, as with a thumb up or down, have a loss
+    that is none of pairs, and weights of their two kinds: of these nothing is said by the loss.
 
     Where one of the two rewards of the first row is 0, to rounding, and the other is not, both are one network, and the
     reference was asked about other answers than the policy.
@@ -117,11 +118,13 @@ class ReferenceApart(Rule):
         copied = away.value[0] <= self.at["own"] * max(each * max(1, int(away.step[0])), _ROUNDING)
         margin = any(OWN_MARGIN.search(name.lower()) and isinstance(value, (int, float)) and value
                      for name, value in history.options.found.items())  # fmt: skip
-        alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1
+        paired = watched(history, "loss_ranks", place) != 0
+        alone = averaged >= 0 and terms <= 2 and dropout == 0 and same == 1 and paired
         times = float(first.value[0]) / math.log(2)
         near = max(1, round(times)) if math.isfinite(times) else times
         off = abs(times - 1) >= self.at["begins"] and abs(times - near) > self.at["whole"]
-        if copied and alone and off and math.isfinite(times) and not (margin or has_no_reference(history)):
+        meant = margin or weighs_rows(history) or has_no_reference(history)
+        if copied and alone and off and math.isfinite(times) and not meant:
             yield self.finding(
                 int(first.step[0]), f"The loss begins at {first.value[0]:.4g}, where policy and reference are one "
                 f"network, so that it should be ln 2, {math.log(2):.4g}.", found=place[0], severity="warning",
@@ -198,6 +201,14 @@ def has_no_reference(history: RunHistory) -> bool:
         or (isinstance(value, str) and _FREE.fullmatch(value.lower()) and _LOSS.search(plain))
         for name, value in history.options.found.items()
         if (plain := name.rpartition(".")[2].lower())
+    )
+
+
+def weighs_rows(history: RunHistory) -> bool:
+    """Whether the configuration has weights of pairs, or of the two kinds of answers, that are not 1."""
+    return any(
+        _WEIGHTS.search(name.lower()) and value not in (None, False, 0, 1, "", "none")
+        for name, value in history.options.found.items()
     )
 
 
@@ -322,6 +333,7 @@ _ROUND = expression(
 _APART = expression(r"ref(?:erence)?_(?:model|policy|checkpoint|ckpt|path|init)\w*")
 _FREE = expression(r"(?:alpha_?)?(?:simpo|orpo|cpo|slic|slic_hf)(?:_\w+)?")
 _LOSS = expression(r"loss|method|algo|objective|trainer|alignment|mode$|variant|recipe|task|tuning|preference")
+_WEIGHTS = expression(r"(?:^|[._])(?:weights?|weighting|weighted|reweight\w*)$")
 _ROUNDING = 1e-6  # of the weights' size
 _NO_OTHER = frozenset({"", "none", "null", "copy", "policy", "self"})
 OWN_MARGIN = expression(r"(?:^|[._])(?:margin|gamma|offset|delta)(?:$|_)")

@@ -1,0 +1,173 @@
+"""What a model of denoising is given where examples are drawn with it, step by step.
+
+In:   figures of the watch: time, deviation and roughness of what a drawing is given first and last, and of the inputs
+      of the training at both ends of its times.
+Out:  findings of `DrawnApart`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy
+
+from barograph.doctor.kernel.cursor import newest
+from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+
+if TYPE_CHECKING:
+    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.finding import Finding
+
+    Numbers = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
+_LOOKS = 64
+
+
+class DrawnApart(WatchRule):
+    """Where examples are drawn with a model of denoising, it is given what its training never had at that time.
+
+    The model is given a time with a number a row, and in an evaluation three passes or more in which all rows have one
+    time, of which the first is given noise, by how rough it is: there examples are drawn. The training was looked at
+    eight times or more, and has noise at one end of its times. In three evaluations in a row one of these holds:
+
+    - What is drawn begins with numbers of less than half the size of all that the training was given, at either end of
+      its times, or more than twice as large; both ends of the training have about one size, so that it is none of a
+      time: noise that is not multiplied by the first level, or is multiplied by the last one.
+    - The training is given noise at one end of the times and smoother examples at the other, and the drawing begins at
+      the time of the examples with what is as rough as noise, and ends at the time of the noise.
+    - The drawing begins and ends at the right times, and ends with numbers that are three tenths larger than those of
+      the training, and than it began with, and as rough as noise; it is so in five evaluations in a row, and grows no
+      smaller from the first to the last of them: the steps lead away from the examples. A model that has learnt little
+      ends with such numbers too, and comes nearer from evaluation to evaluation.
+
+    An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
+
+    What to do: draw one example by hand, and print time and deviation at each step beside those of a training batch.
+    """
+
+    name, family, kind, severity = "drawn_apart", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/drawn_first_std"
+    needs = ("=model/drawn_first_std", "=model/input_early_std")
+    least = 3
+    about = "Where examples are drawn, the model is given what its training never had at that time."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "size": (2.0, "times the deviation of all looks, or less than it; ours"),
+        "alike": (2.0, "between the deviations of both ends of the times; ours"),
+        "noise": (0.8, "of what noise has, of what a drawing begins with; ours"),
+        "end": (0.7, "the same, of the training at one end of its times; ours"),
+        "apart": (0.2, "of what noise has, between the ends of the times; ours"),
+        "near": (0.35, "of the way between the ends' times; ours"),
+        "grown": (1.3, "times the median deviation of the training, and the first one, at the end; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+        "away": (5.0, "evaluations in a row that lead away; ours"),
+    }
+    causes = ("sampler wrong: it begins with noise of another size than the training's",)
+    remedies = (
+        "print time and deviation of what the model is given, at each step of a drawing and of a training batch",
+        "take the times, levels and the sign of a step from the function that the training mixes noise by",
+    )
+
+    def reset(self) -> None:
+        super().reset()
+        self._before: list[tuple[int, str, float, int]] = []  # segment, what was seen, size at the end, step
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        ours, drawn = _training(history, place), _drawn(history, place)
+        what = self._what(ours, drawn) if ours is not None else ""
+        if self._before and self._before[-1][:2] != (place[2], what):
+            self._before = []
+        most, away = int(self.at["away"]), what == "away"
+        self._before = [*self._before[1 - most :], (place[2], what, drawn.last_std, place[0])]
+        if not what or ours is None or len(self._before) < (most if away else self.at["evaluations"]):
+            return
+        if not (away and drawn.last_std < _STAYS * self._before[0][2]) and self.first(place[2]):
+            yield self._say(what, ours, drawn, place)
+
+    def _what(self, ours: _Ends, drawn: _Drawing) -> str:
+        """What is seen in this drawing."""
+        low, high = ours.std.min(), ours.std.max()
+        time, size, rough = (numpy.median(one, axis=1) for one in ours)
+        if not (rough.max() >= self.at["end"] and drawn.first_rough >= self.at["noise"]):
+            return ""  # nothing that begins with noise
+        outside = drawn.first_std * self.at["size"] < low or drawn.first_std > self.at["size"] * high
+        if outside and drawn.first_std > 0 and size.max() <= self.at["alike"] * size.min():
+            return "size"
+        apart = ours.rough[0] - ours.rough[1]
+        if not ((apart >= self.at["apart"]).all() or (apart <= -self.at["apart"]).all()):
+            return ""
+        noise = int(rough.argmax())
+        if self._is_at(drawn.first_time, time, 1 - noise) and self._is_at(drawn.last_time, time, noise):
+            return "turned"
+        right = self._is_at(drawn.first_time, time, noise) and self._is_at(drawn.last_time, time, 1 - noise)
+        still_rough = drawn.last_rough >= max(self.at["noise"], ours.rough[1 - noise].max() + self.at["apart"])
+        larger = drawn.last_std >= self.at["grown"] * max(size.max(), drawn.first_std)
+        return "away" if right and still_rough and larger else ""
+
+    def _is_at(self, at: float, time: Numbers, end: int) -> bool:
+        """Whether a time is near an end of the training's times, or beyond it."""
+        way = float(time[end] - time[1 - end])
+        return (float(time[end]) - at) / way <= self.at["near"] if way else False
+
+    def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
+        ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]
+        if what == "size":
+            message = (f"What is drawn begins with numbers of deviation {drawn.first_std:.3g}, where the training is "
+                       f"given {ends[0]} at its least times and {ends[1]} at its greatest.")  # fmt: skip
+            causes = list(self.causes)
+        elif what == "turned":
+            message = (f"Drawing begins with noise at time {drawn.first_time:.3g} and ends at {drawn.last_time:.3g}; "
+                       "the training is given examples where that begins, and noise where it ends.")  # fmt: skip
+            causes = ["time reversed: the sampler goes through its times in the other direction"]
+        else:
+            message = (f"What is drawn ends with numbers of deviation {drawn.last_std:.3g}, as rough as noise, and "
+                       f"began with {drawn.first_std:.3g}: the sampler's steps lead away from examples.")  # fmt: skip
+            causes = ["sign reversed: the sampler steps against what the network is trained to say"]
+        return self.finding(
+            self._before[0][3], message, found=place[0], segment=place[2], confidence=0.9, causes=causes,
+            evidence={"first": rounded(drawn.first_std), "last": rounded(drawn.last_std), "standing": True},
+        )  # fmt: skip
+
+
+class _Ends(NamedTuple):
+    """Of the least and the greatest times [2, looks]."""
+
+    time: Numbers
+    std: Numbers
+    rough: Numbers
+
+
+class _Drawing(NamedTuple):
+    first_time: float
+    first_std: float
+    first_rough: float
+    last_time: float
+    last_std: float
+    last_rough: float
+
+
+_STAYS = 0.98  # of the size at the end of a drawing, five evaluations before
+
+
+def _drawn(history: RunHistory, place: Place) -> _Drawing:
+    return _Drawing(*(watched(history, f"drawn_{name}", place) for name in _Drawing._fields))
+
+
+def _training(history: RunHistory, place: Place) -> _Ends | None:
+    """What the training was given in its last looks; None where there are few."""
+    found = []
+    for what in _Ends._fields:
+        channels = [history.channel(f"model/input_{end}_{what}") for end in ("early", "late")]
+        rows = [newest(one, *place, _LOOKS) if one is not None else numpy.empty(0) for one in channels]
+        found.append([one[numpy.isfinite(one)] for one in rows])
+    many = min(len(one) for rows in found[:2] for one in rows)
+    if many < DrawnApart.thresholds["looks"][0]:
+        return None
+    rough = found[2] if all(len(one) >= many for one in found[2]) else [numpy.full(many, numpy.nan)] * 2
+    return _Ends(*(numpy.array([one[-many:] for one in rows]) for rows in (*found[:2], rough)))
+
+
+RULES = (DrawnApart,)

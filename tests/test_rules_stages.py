@@ -50,6 +50,14 @@ def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
         assert "divergence" in loud(loss | {"stage": number})
 
 
+def test_a_loss_that_begins_anew_with_a_model_that_is_drawn_anew_gets_no_warning() -> None:
+    columns = {"train/loss": learnt_anew(), "model/drawn": ([0, 150], [1, 1])}
+    for cuts in ((), (150, 151, 160)):
+        assert loud(columns, cuts) == {}
+    assert "divergence" in loud(columns | {"model/drawn": ([0, 150], [1, 0])})
+    assert "divergence" in loud(columns | {"train/loss": learnt_anew(again=170)})
+
+
 def folded(number: np.ndarray, *, grows: bool = False) -> dict:
     """Five folds of sixty epochs, each with a model of its own; in the later ones the evaluation is worse."""
     along, dice = STEP % 60, np.random.default_rng(4)
@@ -69,6 +77,22 @@ def test_a_fold_is_not_compared_with_the_model_of_another(number: np.ndarray, gr
     found = findings([Overfitting(), ValidationDivergence()], folded(number, grows=grows)).values()
     assert any(one.severity != "info" for one in found) == warns
     assert warns or not found
+
+
+@pytest.mark.parametrize(
+    ("drawn", "falls", "warns"),
+    [([1] * 5, True, False), ([1, 0, 0, 0, 0], True, True), ([1] * 5, False, True)],
+    ids=["drawn anew", "trained before", "a loss that goes on"],
+)
+@pytest.mark.parametrize("cuts", [(), (61, 70, 121)])
+def test_a_model_that_is_drawn_and_watched_anew_is_another_one(
+    drawn: list[int], falls: bool, warns: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = folded(0 * STEP) | {"model/drawn": (list(range(0, 300, 60)), drawn)}
+    if not falls:
+        columns["train_loss"] = np.minimum.accumulate(columns["train_loss"])
+    found = findings([Overfitting(), ValidationDivergence()], columns, cuts=cuts).values()
+    assert any(one.severity != "info" for one in found) == warns
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Where a stage of a training begins: a round, a task, a phase, as the training itself logs them.
 
 In:   series that number stages (`round`, `task_id`, `al/cycle`), or say how long or large their examples are
-      (`seq_len`, `resolution`); the loss, and its terms; the configuration.
+      (`seq_len`, `resolution`), the loss, and its terms; the configuration.
 Out:  whether a stage begins with a step, and whether a training has stages.
 """
 
@@ -113,10 +113,13 @@ def _is_rewound(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
 
 def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool:
     """Whether another model begins behind one step and up to another: the number of a fold, a seed, a trial changes,
-    behind eight rows or more of the loss with the one before."""
+    behind eight rows or more of the loss with the one before; or a model is watched whose layers are as torch draws
+    them, and the loss is nearer to where it began than to where it was."""
     loss = history.role("loss")
     if loss is None:
         return False
+    if _is_drawn_anew(history, loss, low, high, segment):
+        return True
     for channel in _numbered(history):
         if not _MODELS.fullmatch(channel.name):
             continue
@@ -130,11 +133,32 @@ def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool
     return False
 
 
+def _is_drawn_anew(history: RunHistory, loss: Channel, low: int, high: int, segment: int) -> bool:
+    """Whether a watch began with layers as they are drawn, and the loss with them, behind eight rows of another one."""
+    drawn = history.channel("model/drawn")
+    if drawn is None or drawn.end < 2:
+        return False
+    rows, there = drawn.rows(), loss.rows()
+    here = (rows.segment == segment) & (rows.time <= loss.clock.now)
+    ours = (there.segment == segment) & (there.time <= loss.clock.now) & numpy.isfinite(there.value)
+    steps, values, begins = there.step[ours], there.value[ours], rows.step[here]
+    for before, step, value in zip(begins, begins[1:], rows.value[here][1:], strict=False):
+        start, at = (int(numpy.searchsorted(steps, one)) for one in (before, step))
+        if not low < step <= high or value != 1 or at - start < _LONG or at == len(steps):
+            continue
+        first, last = float(numpy.median(values[start : start + 3])), float(numpy.median(values[at - _LONG : at]))
+        if last < first and float(numpy.median(values[at : at + 3])) > (first + last) / 2:
+            return True
+    return False
+
+
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
-    apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; a
-    term is added to the loss, by what is logged, or by its graph; weights are written that the configuration has set
-    back (`rewind_rounds`, `born_again`); or it says that something starts at that step (`adversarial_start: 2000`)."""
+    apart changes, or comes for the first time, behind eight rows or more
+    of the loss with one and the same, or none; a term is added to the loss, by what is logged, or by its graph; weights
+    are written that the configuration has set back (`rewind_rounds`, `born_again`); another
+    model is drawn, and watched; or the configuration says that something starts at that step (`adversarial_start:
+    2000`)."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -147,6 +171,8 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
         return said[step, segment] or term_joins(history, step, segment) is not None
     result = _changes(history, steps, at, segment) or _is_configured(history, steps, at)
     result = result or _is_rewound(history, steps, at, segment)
+    near = steps[max(0, at - _NEAR - 1) : at + _NEAR + 1]
+    result = result or (len(near) > 0 and _is_drawn_anew(history, loss, int(near[0]), int(near[-1]), segment))
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))

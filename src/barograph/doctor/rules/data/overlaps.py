@@ -15,6 +15,7 @@ from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, u
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, watched
 from barograph.doctor.rules.data.trained_rows import chance_of_all
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -101,7 +102,8 @@ class EvaluationOverlaps(Rule):
 
     Of texts nothing is said where a quarter of the evaluation's or more come whole in the training, half as many again
     at most as by chance, by how often new ones of the training had come before: they are of a small language, whose
-    texts are near each other.
+    texts are near each other. Of answers that are compared it may be twice that: the evaluation's rows that are looked
+    at are those of one side, the training's of both.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -228,7 +230,8 @@ class EvaluationOverlaps(Rule):
     def _are_alike(self, history: RunHistory, place: Place) -> bool:
         """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""
         whole = watched(history, "evaluated_known", place)
-        return whole >= self.at["whole"] and whole <= _ABOUT * chance_of_all(history, place)
+        sides = 2 if watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None else 1
+        return whole >= self.at["whole"] and whole <= sides * _ABOUT * chance_of_all(history, place)
 
     def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
         """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,

@@ -113,3 +113,5 @@ def test_answers_of_one_side_come_twice_as_often_by_chance(known: float, ranks: 
         columns["model/loss_ranks"] = (at[:1], np.array([ranks]))
     found = findings([EvaluationOverlaps()], columns)
     assert [one.kind for one in found.values()] == ["eval"] * said
+    named = {("train_subset/loss" if name == "val_loss" else name): rows for name, rows in columns.items()}
+    assert {one.severity for one in findings([EvaluationOverlaps()], named).values()} <= {"info"}

@@ -32,6 +32,7 @@ from barograph.doctor.rules.evaluation.averages import (
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
+    evaluates_few,
     in_first_epoch,
     is_total,
     largest_rise,
@@ -192,8 +193,7 @@ class Overfitting(Rise):
         if reference_moved(history, best.step, point.step, best.segment):
             return
         level = median(other.value for other in last)
-        floor = self.floor(best)
-        rise = level / floor - 1
+        rise = level / (floor := self.floor(best)) - 1
         if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["info"]) or rise < self.at["info"]:
             return
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
@@ -214,7 +214,7 @@ class Overfitting(Rise):
         severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = history.role("eval_accuracy")
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
-        if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point) or self.has_few(history)):
+        if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point) or evaluates_few(history)):
             severity = "info"
         first_epoch = len(self._after) < 64 and in_first_epoch(history, self._after[count - 1].step, best.segment)
         others = best.train > _FAR_ABOVE * best.value and not first_epoch

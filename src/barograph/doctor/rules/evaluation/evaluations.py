@@ -202,6 +202,12 @@ def learnt_at_once(history: RunHistory, last: EvaluationPoint, point: Evaluation
     return fell_at_once(loss, 2 * last.step - point.step, point.step, last.segment, last.train, point.train)
 
 
+def evaluates_few(history: RunHistory) -> bool:
+    """Whether the configuration says that an evaluation has sixteen examples or fewer."""
+    counts = [count for _, count in numbers_named(history, _EVALUATED)]
+    return bool(counts) and max(counts) <= _TINY
+
+
 def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:
     """Whether hardly any example can have been seen twice up to a step: the epoch is still the first one, or the watch
     of the data has counted no repeated batch and few repeated rows; and none says the contrary."""
@@ -288,12 +294,6 @@ class Rise(Walker):
         train_noise = max(math.sqrt(2) * noise_of(points[1]), trained, 1e-9)
         evaluation, training = math.log1p(rise) / noise, abs(math.log1p(max(train, -0.999))) / train_noise
         return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)
-
-    @staticmethod
-    def has_few(history: RunHistory) -> bool:
-        """Whether the configuration says that an evaluation has sixteen examples or fewer."""
-        counts = [count for _, count in numbers_named(history, _EVALUATED)]
-        return bool(counts) and max(counts) <= _TINY
 
     def train_noise(self, history: RunHistory) -> float:
         """`train_noise` at the best evaluation."""

@@ -388,6 +388,19 @@ def test_texts_without_any_target_in_the_training_alone_warn(
     assert said == ["rows_silent"] * (warned and not more)  # some answers of a policy, or pairs, count for nothing
 
 
+@pytest.mark.parametrize(("before", "warned"), [([0.0] * 8, False), ([0.0] * 4, True), ([0.0] * 7 + [0.1], True)])
+def test_texts_whose_targets_end_once_they_are_learnt_are_no_texts_without_any(
+    before: list[float], warned: bool
+) -> None:
+    """As of a loss with a margin: each had some in the first looks, where no row is cut off before its answer."""
+    columns = {"model/rows_cut": (np.arange(len(before)), np.array(before)),
+               "model/rows_silent": (np.arange(10, 60, 10), np.array([0.2, 0.3, 0.2, 0.25, 0.4])),
+               "model/eval_rows_silent": (np.array([45, 60, 75]), np.zeros(3)),
+               "model/target_shift": (np.arange(0, 50, 10), np.ones(5))}  # fmt: skip
+    said = [one.rule for one in findings([RowsSilent()], columns, cuts=(40,)).values()]
+    assert said == ["rows_silent"] * warned
+
+
 @pytest.mark.parametrize(("late", "told"), [(1, 1.0), (0, 0.0)])
 def test_first_tokens_of_answers_are_known_by_the_targets_of_other_looks(late: int, told: float) -> None:
     dice, known, seen = torch.Generator().manual_seed(3), Asked(), []

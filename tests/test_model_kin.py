@@ -94,3 +94,24 @@ def test_near_copies_of_texts_in_two_evaluations_are_a_warning(changed: dict[str
         assert [one.kind for one in found.values()] == ["eval"] * said
     one = {name: (steps[:1], values[:1]) for name, (steps, values) in columns.items()}
     assert not findings([EvaluationOverlaps()], one)
+
+
+@pytest.mark.parametrize(
+    ("known", "ranks", "said"),
+    [(0.31, 1.0, False), (0.31, 0.0, False), (0.31, None, True), (0.6, 1.0, True), (0.2, 1.0, True)],
+)
+def test_answers_of_one_side_come_twice_as_often_by_chance(known: float, ranks: float | None, said: bool) -> None:
+    """An evaluation's rows that are looked at are those that people chose, half of the training's are others."""
+    at, looks = np.array([40, 80, 120]), np.arange(0, 120, 10)
+    figures = {"evaluated_kin": 0.45, "evaluated_kin_rows": 64.0, "evaluated_kin_size": 8.0, "distinct_rows": 400.0,
+               "example_rows": 16.0, "evaluated_known": known, "evaluated_known_of": 1600.0}  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (at, np.full(3, value)) for name, value in figures.items()}
+    columns |= {"val_loss": (at, np.full(3, 1.0)), "model/between_rows": (looks, np.full(12, 160.0)),
+                "model/between_known": (looks, np.linspace(100, 1600, 12)),
+                "model/between_again": (looks, 0.13 * np.linspace(0.06, 1, 12))}  # fmt: skip
+    if ranks is not None:
+        columns["model/loss_ranks"] = (at[:1], np.array([ranks]))
+    found = findings([EvaluationOverlaps()], columns)
+    assert [one.kind for one in found.values()] == ["eval"] * said
+    named = {("train_subset/loss" if name == "val_loss" else name): rows for name, rows in columns.items()}
+    assert {one.severity for one in findings([EvaluationOverlaps()], named).values()} <= {"info"}

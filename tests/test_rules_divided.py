@@ -235,6 +235,10 @@ def test_a_sum_that_the_configuration_names_may_be_meant(
         ({"task": "sum of digits"}, False),
         ({"dataset": "sums"}, False),
         ({"run_name": "sum_v2"}, False),
+        ({"loss": "sse"}, True),
+        ({"objective": "weighted-SSE"}, True),
+        ({"loss": "mse"}, False),
+        ({"transport": "sse"}, False),
     ],
 )
 def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, object], chosen: bool) -> None:

@@ -36,6 +36,19 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
     assert "(a)" in finding.remedies[0] and finding.causes[0].startswith("overfitting")
 
 
+@pytest.mark.parametrize(
+    ("config", "size", "severity"),
+    [({}, 0.3, "warning"), ({"val_tasks": 6}, 0.3, "info"), ({"eval.num_eval_samples": 12}, 0.3, "info"),
+     ({"val_tasks": 6}, 1.5, "warning"), ({"val_tasks": 64}, 0.3, "warning"), ({"val_every": 6}, 0.3, "warning"),
+     ({"val_tasks": 6, "test_rows": 400}, 0.3, "warning")],
+)  # fmt: skip
+def test_a_small_rise_of_few_examples_is_an_info_finding(config: dict[str, int], size: float, severity: str) -> None:
+    loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)
+    columns = {"train/loss": loss, "eval/loss": (AT, falling(2000, noise=0)[AT] * after(1000, size))}
+    (one,) = findings([Overfitting()], columns, facts={"config": config}).values()
+    assert one.severity == severity
+
+
 AGAIN = {f"model/{name}": (np.arange(0, 2000, 100), np.full(20, value))
          for name, value in (("rows_again", 0.04), ("example_rows", 10), ("distinct_rows", 200))}  # fmt: skip
 

@@ -220,6 +220,10 @@ def test_what_was_frozen_as_drawn_and_is_trained_later_was_so_for_a_while(later:
         ({"train_modules": "conv,norm,embedding"}, "up.skip.weight, grow.bias", True),  # a list that leaves these out
         ({"train_modules": ["conv", "norm"]}, "up.conv.weight, grow.bias", False),
         ({"train": "full"}, "up.skip.weight, grow.bias", False),
+        ({"frozen_tower": "card"}, "words.weight, card.0, card.3", True),
+        ({"frozen_tower": "card"}, "words.weight, sound.0, card.0", False),
+        ({"frozen_tower": "sound"}, "words.weight, card.0", False),
+        ({"frozen": "card"}, "words.weight, card.0, card.3", False),
     ],
 )
 def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_weights(

@@ -176,6 +176,21 @@ def test_a_schedule_that_begins_anew_is_an_info_finding() -> None:
     assert (finding.severity, finding.step) == ("info", 300)
 
 
+@pytest.mark.parametrize(
+    ("factor", "every", "said"),
+    [(0.5, 100, False), (0.5, 300, True), (0.5, 60, False), (0.25, 100, True), (0.5, 90, True), (2.0, 100, True)],
+    ids=["a stair", "the first one", "between two", "a higher one", "a new one", "upwards"],
+)
+def test_a_stair_of_the_learning_rate_is_none_of_a_resume(factor: float, every: int, said: bool) -> None:
+    rate = 1e-3 * 0.5 ** (np.arange(600) // every)
+    if (factor, every) != (0.5, 60) and not (factor == 0.5 and every == 300):
+        rate[300:] = rate[299] * factor
+    elif every == 60:
+        rate[300:] = rate[299]
+    told = [one.rule for one in look(falling(600), train__lr=rate)]
+    assert ("resumed_schedule" in told) is said
+
+
 @pytest.mark.parametrize("pieces", [(), tuple(range(0, 600, 50))])
 @pytest.mark.parametrize(
     ("loaded", "says"), [("loaded", True), ("", True), ("loaded", False), ("set", True), ("set", False)]

@@ -281,16 +281,18 @@ def test_a_preference_that_is_summed_is_known_by_the_margin_and_the_batch(
      (4.0, 0.0, 12, False), (12.0, 0.0, None, False)],  # of four micro-batches; of what nobody says
 )  # fmt: skip
 @pytest.mark.parametrize("pieces", [(), (1, 2, 7)])
+@pytest.mark.parametrize("chosen", [{}, {"reduction": "sum"}, {"reduction": "mean"}])
 def test_a_sum_over_pairs_shows_where_the_policy_is_still_its_reference(
-    times: float, margin: float, size: int | None, told: bool, pieces: tuple[int, ...]
+    times: float, margin: float, size: int | None, told: bool, pieces: tuple[int, ...], chosen: dict[str, str]
 ) -> None:
     steps, dice = np.arange(80), np.random.default_rng(5)
     margins, losses = dice.normal(0, 3, 80), times * dice.uniform(0.2, 40, 80)  # it blows up at once
     margins[0], losses[0] = margin, times * np.log(2)
-    facts = {"config": {"per_device_batch_size": size} if size else {}}
+    facts = {"config": ({"per_device_batch_size": size} if size else {}) | chosen}
     rows = {"loss": (steps, losses), "rewards/margins": (steps, margins)}
     judged = found([PreferenceSummed()], rows, pieces, **facts)
-    assert [one.rule for one in judged] == (["preference_summed"] if told else [])
+    said = told and chosen.get("reduction") != "sum"  # who chose the sum may have chosen the rate for it
+    assert [one.rule for one in judged] == (["preference_summed"] if said else [])
 
 
 @pytest.mark.parametrize(

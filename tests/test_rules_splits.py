@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -291,11 +292,15 @@ def test_one_batch_for_ever_is_a_warning_where_an_evaluation_has_far_more(
 
 
 @pytest.mark.parametrize(
-    ("config", "severity"), [({}, "warning"), ({"overfit_batches": 0}, "warning"), ({"overfit_batches": 1}, "info")]
-)
+    ("config", "severity"),
+    [({}, "warning"), ({"overfit_batches": 0}, "warning"), ({"overfit_batches": 1}, "info"),
+     ({"dataset": "overfit_smoke_32_rows"}, "info"), ({"dataset": "overfit_32_rows"}, "info"),
+     ({"mode": "sanity-overfit"}, "info"), ({"data": {"kind": "overfit on one batch"}}, "info"),
+     ({"note": "to prevent overfit on few samples"}, "warning"), ({"callback": "overfit_stopper"}, "warning")],
+)  # fmt: skip
 @pytest.mark.parametrize("evaluated", [64, 240])
 def test_one_batch_that_is_to_be_learnt_by_heart_is_an_info_finding(
-    config: dict[str, int], severity: str, evaluated: int
+    config: dict[str, Any], severity: str, evaluated: int
 ) -> None:
     looks = np.arange(0, 100, 5)
     columns = {"model/rows_again": (looks, np.ones(20)), "model/rows_again_after": (looks, np.full(20, 5.0))}
@@ -303,6 +308,23 @@ def test_one_batch_that_is_to_be_learnt_by_heart_is_an_info_finding(
     columns["model/evaluated_rows"] = np.array([20]), np.array([float(evaluated)])
     found = findings([RepeatedExamples()], columns, facts={"config": {"batch_size": 32, **config}})
     assert [one.severity for one in found.values()] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [({"train_rows": 32}, "info"), ({"data.num_train_samples": 32}, "info"), ({"n_train": 32}, "info"),
+     ({"train_rows": 320}, "warning"), ({"train_rows": 8}, "warning"), ({"rows": 32}, "warning")],
+)  # fmt: skip
+@pytest.mark.parametrize(("evaluated", "worse"), [(64, False), (240, True)])
+def test_one_batch_is_all_of_it_where_the_training_has_no_more_examples(
+    config: dict[str, int], severity: str, evaluated: int, worse: bool
+) -> None:
+    looks = np.arange(0, 100, 5)
+    columns = {"model/rows_again": (looks, np.ones(20)), "model/rows_again_after": (looks, np.full(20, 5.0))}
+    columns |= of_graph(distinct_rows=32.0, example_rows=32.0)
+    columns["model/evaluated_rows"] = np.array([20]), np.array([float(evaluated)])
+    found = findings([RepeatedExamples()], columns, facts={"config": {"batch_size": 32, **config}})
+    assert [one.severity for one in found.values()] == ["warning" if worse else severity]
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,22 @@ def loud(columns: dict, cuts: tuple[int, ...] = ()) -> dict[str, int]:
     return {one.rule: one.step for one in found if one.severity != "info"}
 
 
+@pytest.mark.parametrize(
+    ("share", "name", "quiet"),
+    [(0.8 * (STEP >= 150), "sparsity", True), (0.3 + 0.5 * (STEP >= 150), "train/weight_sparsity", True),
+     (0.8 * (STEP >= 150), "relu_share", False), (0.8 * (STEP >= 60), "sparsity", False),
+     (np.random.default_rng(3).uniform(0.4, 0.5, 300), "sparsity", False)],
+    ids=["pruned", "pruned further", "no weights", "elsewhere", "of activations"],
+)  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (150, 151, 160)])
+def test_a_loss_that_begins_anew_with_weights_that_are_pruned_gets_no_warning(
+    share: np.ndarray, name: str, quiet: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {"train/loss": learnt_anew(), name: share, "model/written": ([150], [0.4])}
+    assert (loud(columns, cuts) == {}) is quiet
+    assert not quiet or "divergence" in loud(columns | {"train/loss": learnt_anew(again=200)}, cuts)
+
+
 @pytest.mark.parametrize("name", ["round", "train/task_id", "al_cycle"])
 @pytest.mark.parametrize("cuts", [(), (150, 151, 160)])
 def test_a_loss_that_begins_anew_with_a_logged_stage_gets_no_warning(name: str, cuts: tuple[int, ...]) -> None:
@@ -48,6 +64,14 @@ def test_a_stage_that_is_logged_once_where_it_begins_is_one() -> None:
     assert loud(loss | {"stage": ([150], [2])}, (150, 151, 160)) == {}
     for number in (([60], [2]), ([0], [1])):  # elsewhere, and at the start
         assert "divergence" in loud(loss | {"stage": number})
+
+
+def test_a_loss_that_begins_anew_with_a_model_that_is_drawn_anew_gets_no_warning() -> None:
+    columns = {"train/loss": learnt_anew(), "model/drawn": ([0, 150], [1, 1])}
+    for cuts in ((), (150, 151, 160)):
+        assert loud(columns, cuts) == {}
+    assert "divergence" in loud(columns | {"model/drawn": ([0, 150], [1, 0])})
+    assert "divergence" in loud(columns | {"train/loss": learnt_anew(again=170)})
 
 
 def folded(number: np.ndarray, *, grows: bool = False) -> dict:
@@ -72,8 +96,25 @@ def test_a_fold_is_not_compared_with_the_model_of_another(number: np.ndarray, gr
 
 
 @pytest.mark.parametrize(
+    ("drawn", "falls", "warns"),
+    [([1] * 5, True, False), ([1, 0, 0, 0, 0], True, True), ([1] * 5, False, True)],
+    ids=["drawn anew", "trained before", "a loss that goes on"],
+)
+@pytest.mark.parametrize("cuts", [(), (61, 70, 121)])
+def test_a_model_that_is_drawn_and_watched_anew_is_another_one(
+    drawn: list[int], falls: bool, warns: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = folded(0 * STEP) | {"model/drawn": (list(range(0, 300, 60)), drawn)}
+    if not falls:
+        columns["train_loss"] = np.minimum.accumulate(columns["train_loss"])
+    found = findings([Overfitting(), ValidationDivergence()], columns, cuts=cuts).values()
+    assert any(one.severity != "info" for one in found) == warns
+
+
+@pytest.mark.parametrize(
     ("config", "severity"),
-    [({"rewind_rounds": 3}, "info"), ({"recipe": "born_again"}, "info"), ({"rewind": False}, "critical"),
+    [({"rewind_rounds": 3}, "info"), ({"prune_amount": 0.8}, "info"), ({"compress": "prune"}, "info"),
+     ({"prune": False}, "critical"), ({"recipe": "born_again"}, "info"), ({"rewind": False}, "critical"),
      ({"reinitial_lr": 0.1}, "critical")],
 )  # fmt: skip
 def test_weights_that_are_set_back_on_purpose_are_no_trouble(config: dict, severity: str) -> None:

@@ -104,3 +104,17 @@ def test_a_loss_of_later_steps_is_no_twofold_guess(first: int, told: bool) -> No
     curve = math.log(6) * np.exp(-STEPS / 90)
     given = columns() | {"loss": (STEPS[first::10], (2 * curve)[first::10])}
     assert bool(findings([SummedLoss()], given, facts={"config": {"ranks": 2}, "world_size": 2})) is told
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [({}, True), ({"loss_undivided": 1.0}, False), ({"loss_undivided": 0.0}, True),
+     ({"loss_undivided": 1.0, "backwards": 2.0}, True), ({"loss_undivided": 1.0, "given": 0.2}, True)],
+    ids=["not watched", "a mean", "divided", "micro-batches", "another is logged"],
+)  # fmt: skip
+def test_a_mean_by_its_graph_is_no_sum_over_a_number_that_nobody_knows(figures: dict[str, float], said: bool) -> None:
+    """As of squares that are weighed by one over what is foretold, beside an evaluation without weights."""
+    made = columns(**{name: value for name, value in figures.items() if name != "given"})
+    made["loss"] = 5 * made["loss"]
+    made["model/loss_given"] = (STEPS, figures.get("given", 1.0) * made["loss"])
+    assert bool(findings([SummedLoss()], made)) is said

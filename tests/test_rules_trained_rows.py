@@ -116,3 +116,42 @@ def test_passes_beside_which_no_evaluation_is_logged_are_none_where_others_have_
     columns |= of_graph(distinct_rows=3200.0, example_rows=32.0)
     found = [one.severity for one in findings([EvaluationExamples()], columns).values()][-1:]
     assert found == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [("val_loss", "warning"), ("train_subset/loss", "info"), ("training_rows/loss", "info"),
+     ("seen_pairs/loss", "info"), ("eval_on_train/loss", "info"), ("train/eval_loss", "warning"),
+     ("unseen_pairs/loss", "warning"), ("eval/train_test_loss", "warning")],
+)  # fmt: skip
+def test_an_evaluation_of_what_was_trained_on_may_say_so(name: str, severity: str) -> None:
+    columns = {name: (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.7, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{figure}": (EVALUATIONS + 1, np.full(10, value)) for figure, value in figures.items()}
+    columns |= of_graph(distinct_rows=640.0, example_rows=32.0)
+    found = findings([EvaluationExamples()], columns)
+    assert [one.severity for one in found.values()] == [severity]
+    found = findings([EvaluationExamples()], columns | {"test/accuracy": (EVALUATIONS, np.full(10, 0.7))})
+    assert [one.severity for one in found.values()] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("known", "more", "severity"),
+    [(0.55, {}, "warning"), (0.55, {"model/loss_ranks": 1.0}, "info"), (0.55, {"rewards/margins": 0.3}, "info"),
+     (0.95, {"model/loss_ranks": 1.0}, "warning")],
+)  # fmt: skip
+def test_answers_that_were_liked_come_twice_as_often_by_chance_as_both(
+    known: float, more: dict[str, float], severity: str
+) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 0.1, "evaluated_rows": 64.0, "evaluated_trained_passes": 1.0,
+               "evaluated_known": known, "evaluated_known_passes": 1.0, "evaluated_known_of": 1600.0}  # fmt: skip
+    columns |= {f"model/{name}": (EVALUATIONS[4:] + 1, np.full(6, value)) for name, value in figures.items()}
+    looks = np.arange(1, EVALUATIONS[4], 4)
+    before = np.linspace(100.0, 1600.0, len(looks))
+    between = {"between_rows": 96.0, "between_again": before / 8000, "between_known": before, "rows_again": 0.05}
+    columns |= {f"model/{name}": (looks, values + 0.0 * looks) for name, values in between.items()}
+    columns |= of_graph(distinct_rows=3200.0, example_rows=32.0, token_mean=13.5)
+    columns |= {name: every(0.0 * FALLS + value) for name, value in more.items()}
+    found = [one.severity for one in findings([EvaluationExamples()], columns).values()]
+    assert found[-1:] == [severity]

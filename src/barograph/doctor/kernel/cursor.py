@@ -282,6 +282,7 @@ _HAS_A_SUM = expression(  # as token_sum, `CrossEntropyLoss(reduction='sum')`, o
     r"(?s)(?!.*(?:mean|averag|weighted|losses|terms|sum_?exp)).*(?<![a-z])sum(?:s|med)?(?![a-z])"
 )
 _ADDED = expression(r"(?s)(?!.*(?:mean|averag|losses|terms)).*(?<![a-z])(?:total|added(?:[ _-]up)?|adds?)(?![a-z])")
+_SQUARES = expression(r"(?<![a-z])(?:[st]se|rss)(?![a-z])")  # sums of squared errors
 _OF_WEIGHTS = expression(rf"weighted[ _-]{_IS_A_SUM.pattern}")  # of other options one of several losses
 _OF_OTHERS = expression(  # of which a sum is none of losses
     r"pool|embed|exp|head|resid|grad|feature|hidden|layer|bag|readout|aggr|attn|attention|skip|fus|merge|combin|message|"
@@ -310,7 +311,7 @@ def _are_rows(history: RunHistory, value: str) -> bool:
 def _says_a_sum(name: str, plain: str, value: str) -> bool:
     """Whether a text of an option says that losses are added up. plain: the last part of its name."""
     if _REDUCED.search(name):
-        reduced = _IS_A_SUM.match(value) or _HAS_A_SUM.match(value) or _ADDED.match(value)
+        reduced = _IS_A_SUM.match(value) or _HAS_A_SUM.match(value) or _ADDED.match(value) or _SQUARES.search(value)
         if reduced is not None or ("reduc" in plain and _OF_WEIGHTS.match(value)):
             return True
     if _OF_OTHERS.search(plain):
@@ -320,9 +321,9 @@ def _says_a_sum(name: str, plain: str, value: str) -> bool:
 
 def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     """Whether the configuration says that the loss is a sum, as `reduction: sum`, `loss_reduction: sum_per_row`,
-    `gather: sum`, `reduction: total`, `summed_over: rows`, `loss_over: rows`, `nll_over: songs` beside `songs_a_step`,
-    `loss_avg: sentences`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen the rate for it.
-    over_rows: asked of a sum over rows, of which `per_token: false` says nothing."""
+    `gather: sum`, `reduction: total`, `loss: sse`, `summed_over: rows`, `loss_over: rows`, `nll_over: songs` beside
+    `songs_a_step`, `loss_avg: sentences`, `sum_of_tokens: true` or `loss_norm: none`: whoever wrote it may have chosen
+    the rate for it. over_rows: asked of a sum over rows, of which `per_token: false` says nothing."""
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         if (

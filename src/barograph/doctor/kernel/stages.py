@@ -1,7 +1,8 @@
 """Where a stage of a training begins: a round, a task, a phase, as the training itself logs them.
 
 In:   series that number stages (`round`, `task_id`, `al/cycle`), or say how long or large their examples are
-      (`seq_len`, `resolution`); the loss, and its terms; the configuration.
+      (`seq_len`, `resolution`), or which share of the weights is pruned (`sparsity`); the loss, and its
+      terms; the configuration.
 Out:  whether a stage begins with a step, and whether a training has stages.
 """
 
@@ -27,8 +28,12 @@ _NUMBERS = expression(
 _MODELS = expression(  # of these, those that count models, each trained by itself
     r"(?:.*[/._-])?(?:fold|seed|trial|repeat|replicate)(?:[_-]?(?:id|idx|index|number|num|nr))?", re.I
 )
-_REWOUND = expression(  # of options: weights that are set back, or drawn anew, on purpose
-    r"(?i)rewind|lottery|winning[_-]?ticket|born[_-]?again|shrink[_-]?(?:and[_-]?)?perturb|"
+_CUT = expression(  # of the weights, that a training takes out as it goes
+    r"(?i)(?:(?!model/|data/).*[/._-])?(?:(?:weight|global|model|target|current)[_-])?"
+    r"(?:sparsity|pruned|density|remaining[_-]weights)(?:[_-](?:share|ratio|level|fraction))?"
+)
+_REWOUND = expression(  # of options: weights that are set back, drawn anew, or taken out, on purpose
+    r"(?i)prun(?:e|ing)|sparsif|rewind|lottery|winning[_-]?ticket|born[_-]?again|shrink[_-]?(?:and[_-]?)?perturb|"
     r"re[_-]?init(?!ial)|reset[_-]?(?:weights|parameters|params|model|layers|head|network)"
 )
 _SIZES = expression(  # of the examples, that a training makes larger or harder as it goes
@@ -65,11 +70,11 @@ _SAID: WeakKeyDictionary[RunHistory, dict[tuple[int, int], bool]] = WeakKeyDicti
 
 
 def _numbered(history: RunHistory) -> list[Channel]:
-    """The series that tell stages apart: their number; the length or size of their examples; or a penalty for what
-    tasks before need, 0 in the first."""
+    """The series that tell stages apart: their number; the length or size of their examples; a penalty for what tasks
+    before need, 0 in the first; or the share of weights that are taken out."""
     known = _NAMED.get(history)
     if known is None or known[0] != len(history.channels):
-        kinds = (_NUMBERS, _PENALTY, _SIZES)
+        kinds = (_NUMBERS, _PENALTY, _SIZES, _CUT)
         names = (name for name in history.channels if any(kind.fullmatch(name) for kind in kinds))
         known = _NAMED[history] = len(history.channels), tuple(sorted(names))
     return [channel for name in known[1] if (channel := history.channel(name)) is not None]
@@ -77,13 +82,13 @@ def _numbered(history: RunHistory) -> list[Channel]:
 
 def has_stages(history: RunHistory, time: int) -> bool:
     """Whether the training had logged a number of its stages by a time. A size is one if it is a whole number that has
-    changed, and seldom: a batch's, or the mean length of its examples, tells none."""
+    changed, and seldom: a batch's, or the mean length of its examples, tells none. A share of weights is none."""
     return any(channel.began[1] <= time and _tells_stages(channel, time) for channel in _numbered(history))
 
 
 def _tells_stages(channel: Channel, time: int) -> bool:
     if not _SIZES.fullmatch(channel.name):
-        return True
+        return not _CUT.fullmatch(channel.name)
     rows = channel.rows()
     value = rows.value[rows.time <= time]
     changes = int((numpy.diff(value) != 0).sum())
@@ -98,7 +103,7 @@ def is_curriculum(history: RunHistory) -> bool:
 
 
 def _is_rewound(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
-    """Whether weights were written near a row, by much, and the configuration has them set back, or drawn anew."""
+    """Whether weights were written near a row, by much, and the configuration has them set back, anew or pruned."""
     written = history.channel("model/written")
     if written is None:
         return False
@@ -113,10 +118,13 @@ def _is_rewound(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
 
 def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool:
     """Whether another model begins behind one step and up to another: the number of a fold, a seed, a trial changes,
-    behind eight rows or more of the loss with the one before."""
+    behind eight rows or more of the loss with the one before; or a model is watched whose layers are as torch draws
+    them, and the loss is nearer to where it began than to where it was."""
     loss = history.role("loss")
     if loss is None:
         return False
+    if _is_drawn_anew(history, loss, low, high, segment):
+        return True
     for channel in _numbered(history):
         if not _MODELS.fullmatch(channel.name):
             continue
@@ -130,11 +138,32 @@ def model_begins(history: RunHistory, low: int, high: int, segment: int) -> bool
     return False
 
 
+def _is_drawn_anew(history: RunHistory, loss: Channel, low: int, high: int, segment: int) -> bool:
+    """Whether a watch began with layers as they are drawn, and the loss with them, behind eight rows of another one."""
+    drawn = history.channel("model/drawn")
+    if drawn is None or drawn.end < 2:
+        return False
+    rows, there = drawn.rows(), loss.rows()
+    here = (rows.segment == segment) & (rows.time <= loss.clock.now)
+    ours = (there.segment == segment) & (there.time <= loss.clock.now) & numpy.isfinite(there.value)
+    steps, values, begins = there.step[ours], there.value[ours], rows.step[here]
+    for before, step, value in zip(begins, begins[1:], rows.value[here][1:], strict=False):
+        start, at = (int(numpy.searchsorted(steps, one)) for one in (before, step))
+        if not low < step <= high or value != 1 or at - start < _LONG or at == len(steps):
+            continue
+        first, last = float(numpy.median(values[start : start + 3])), float(numpy.median(values[at - _LONG : at]))
+        if last < first and float(numpy.median(values[at : at + 3])) > (first + last) / 2:
+            return True
+    return False
+
+
 def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
     """Whether a stage begins at a step, or within two rows of the loss from it: the whole number that tells stages
-    apart changes, or comes for the first time, behind eight rows or more of the loss with one and the same, or none; a
-    term is added to the loss, by what is logged, or by its graph; weights are written that the configuration has set
-    back (`rewind_rounds`, `born_again`); or it says that something starts at that step (`adversarial_start: 2000`)."""
+    apart, or the share of weights that are taken out, changes, or comes for the first time, behind eight rows or more
+    of the loss with one and the same, or none; a term is added to the loss, by what is logged, or by its graph; weights
+    are written that the configuration has set back, or pruned (`rewind_rounds`, `born_again`, `prune_at`); another
+    model is drawn, and watched; or the configuration says that something starts at that step (`adversarial_start:
+    2000`)."""
     loss = history.role("loss")
     if loss is None:
         return False
@@ -147,6 +176,8 @@ def stage_begins(history: RunHistory, step: int, segment: int) -> bool:
         return said[step, segment] or term_joins(history, step, segment) is not None
     result = _changes(history, steps, at, segment) or _is_configured(history, steps, at)
     result = result or _is_rewound(history, steps, at, segment)
+    near = steps[max(0, at - _NEAR - 1) : at + _NEAR + 1]
+    result = result or (len(near) > 0 and _is_drawn_anew(history, loss, int(near[0]), int(near[-1]), segment))
     if not result and at >= _SAME + _NEAR:
         near = numpy.flatnonzero(ours)[at - _NEAR - _SAME : at + _NEAR + _SAME]
         result = _gets_a_term(history, loss, there.part(int(near[0]), int(near[-1]) + 1))
@@ -222,7 +253,7 @@ def _changes(history: RunHistory, steps: Any, at: int, segment: int) -> bool:
         if len(begins) and begins[0] >= _LONG:  # what has no number is the first stage
             begins = numpy.concatenate([[0], begins])
         near = (numpy.diff(begins) >= _LONG) & (numpy.abs(begins[1:] - at) <= _NEAR)
-        if near.any() and (number == numpy.round(number)).all():
+        if near.any() and ((number == numpy.round(number)).all() or _CUT.fullmatch(channel.name)):
             return True
     return False
 

@@ -95,6 +95,7 @@ _FOLLOWS = expression(
     r"(?:^|_)(?:slow|ema|momentum|teacher|target|key|shadow|averaged?|copy)(?=_|$)|(?:encoder|net|model|branch)_[km]$"
 )
 _LETTERS = 3
+_TOWERS = {"tower", "side", "branch", "modality", "encoder"}  # of several parts
 _SAYS = 3  # options at least, of a configuration that would say what is frozen
 
 
@@ -153,11 +154,13 @@ def unmatched(history: RunHistory, texts: Mapping[str, str]) -> str:
 def said_frozen(history: RunHistory, names: str) -> bool:
     """Whether the configuration says that what is frozen is to be: options of freezing have a word that is in each of
     its names, one of them or several together; or an option, whatever it is called, has the names themselves, or those
-    of the parts that they are in; or a list of what is trained has no word that is in one of them. names: of what is
-    frozen, as the watch lists them; those of a copy that follows the weights don't count."""
+    of the parts that they are in; or a list of what is trained has no word that is in one of them. Of a tower or a side
+    (`frozen_tower: text`) one part, as its table, may be called otherwise. names: of what is frozen, as the watch lists
+    them; those of a copy that follows the weights don't count."""
     every = names.lower().split(", ")
     listed = [one for one in every if _FOLLOWS.search(one.partition(".")[0]) is None] or every
     told: set[str] = set()
+    tower = False
     for name, value in history.options.found.items():
         plain = name.rpartition(".")[2].lower()
         chooses = _CHOOSES.fullmatch(plain) or _TRAINS.fullmatch(plain)
@@ -174,9 +177,10 @@ def said_frozen(history: RunHistory, names: str) -> bool:
             continue
         words = _sides(_STOPPED.sub("freeze", name))
         if isinstance(value, str) and words is not None:
+            tower = tower or bool(words & _TOWERS)
             words |= set(_words_of(value))
         told |= {one for one in listed if any(len(word) >= _LETTERS and word in one for word in words or ())}
-    return told >= set(listed)
+    return len(set(listed) - told) <= (1 if tower and told else 0)
 
 
 def said_part(history: RunHistory, names: str) -> bool:

@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.configuration import BATCH
-from barograph.doctor.kernel.cursor import RowCursor, came_by, known, numeric_setting, setting, usual
+from barograph.core.patterns import expression
+from barograph.doctor.kernel.cursor import (
+    RowCursor,
+    came_by,
+    known,
+    numbers_named,
+    numeric_setting,
+    options_on,
+    setting,
+    usual,
+)
 from barograph.doctor.kernel.curve import again
 from barograph.doctor.kernel.rule import Rule
 
@@ -24,6 +34,16 @@ _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
 SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for each"
 _STATES = "few examples in all: fewer than a batch has, as the states of a small game"
 _ALL = ", which may be all examples"  # where no batch size is configured
+_BY_HEART = expression(  # of values, as `overfit_64_rows`, `smoke-overfit`
+    r"(?i)(?<![a-z])over[_ -]?fit[_ -](?:(?:on|to|a|the|one|two|few|single|tiny|small|\d+)[_ -])*"
+    r"(?:smoke|sanity|check|test|purpose|batch|batches|rows|samples|examples|subset)(?![a-z])|"
+    r"(?<![a-z])(?:smoke|sanity|debug)[_ -](?:(?:check|test)[_ -])?over[_ -]?fit(?![a-z])"
+)
+_UNWANTED = expression(r"(?i)(?<![a-z])(?:prevent|avoid|against|reduce|less|no|not|stop)(?![a-z])")
+_TRAINED = expression(  # how many examples a training has
+    r"(?:(?:n|num|number|max|limit)[_-](?:of[_-])?)?train(?:ing)?[_-](?:set[_-])?"
+    r"(?:rows|samples|examples|size|items|images|pairs|texts|sentences|documents|points)|(?:n|num|max)[_-]train(?:ing)?"
+)
 Place = tuple[int, int, int]  # step, time, segment
 Source = tuple["Channel | None", Callable[["RunHistory", float, Place], "Iterator[Finding]"]]
 
@@ -132,7 +152,16 @@ def without_logarithm(history: RunHistory, place: Place) -> bool:
 def _overfits_on_purpose(history: RunHistory) -> bool:
     """Whether the configuration says that one batch, or a few, are to be learnt by heart, as a check of the model."""
     names = ("overfit_batches", "overfit_batch", "overfit_one_batch", "overfit_single_batch")
-    return any(setting(history, name) not in (None, False, 0) for name in names)
+    if any(setting(history, name) not in (None, False, 0) for name in names):
+        return True
+    said = (value for _, value in options_on(history) if isinstance(value, str))
+    return any(_BY_HEART.search(value) and not _UNWANTED.search(value) for value in said)
+
+
+def _has_no_more(history: RunHistory, size: float, rows: float) -> bool:
+    """Whether the configuration says that the training has no more examples than a batch. rows: those that were seen,
+    as many as are looked at."""
+    return any(rows <= number <= size for _, number in numbers_named(history, _TRAINED))
 
 
 def _is_full(history: RunHistory) -> bool:
@@ -215,8 +244,9 @@ class RepeatedExamples(WatchRule):
 
     Of the first steps each is looked at. Where all examples of six looks in a row were seen before, the training has
     one batch: a warning where the configuration has a batch size, for data that fit a batch as a whole need none, or
-    where an evaluation has four times as many rows; else, or where the configuration says that one is to be learnt by
-    heart (`overfit_batches`), an info finding. Where, of seven looks at consecutive steps,
+    where an evaluation has four times as many rows; else, where the configuration says that one is to be learnt by
+    heart (`overfit_batches`, `data: overfit_64_rows`), or that there are no more examples than a batch has
+    (`train_rows`), an info finding. Where, of seven looks at consecutive steps,
     at least half repeat a batch that is at most four steps old, and new ones come after them, each batch is used
     several times; in a second epoch none is new. Where weights are written from outside with each new batch, and at
     no other of these steps, a batch has an inner loop, as in Reptile, and there is no finding. Later, where the
@@ -273,6 +303,7 @@ class RepeatedExamples(WatchRule):
             size = numeric_setting(history, *BATCH)
             whole = _is_full(history)
             self._wide = not whole and size >= self.at["more"] * self.at["looked"] <= self.at["more"] * rows
+            whole = whole or _has_no_more(history, size, rows)
             sized = size > 0 and not self._wide and not whole and not _overfits_on_purpose(history)
             self._told = self.finding(
                 self._row[0][0], "Each step is trained on the same " + (

@@ -14,7 +14,7 @@ from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, usual
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, watched
-from barograph.doctor.rules.data.trained_rows import chance_of_all
+from barograph.doctor.rules.data.trained_rows import chance_of_all, says_trained, sides
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -99,9 +99,11 @@ class EvaluationOverlaps(Rule):
     row. Where a series is split by time, the first windows of the evaluation may overlap with the last ones of the
     training: a few of many. Where a reward is logged, nothing is said.
 
-    Of texts nothing is said where a quarter of the evaluation's or more come whole in the training, half as many again
-    at most as by chance, by how often new ones of the training had come before: they are of a small language, whose
-    texts are near each other.
+    Where the names of all evaluations say that these are of what was trained on (`train_subset/loss`), it is an info
+    finding. Of texts nothing is said where a quarter of the evaluation's or more come whole in the training, half as
+    many again at most as by chance, by how often new ones of the training had come before: they are of a small
+    language, whose texts are near each other. Of answers that are compared it may be twice that: the evaluation's rows
+    that are looked at are those of one side, the training's of both.
 
     What to do: cut the series first, and windows out of each part; split originals, and augment only those of the
     training.
@@ -215,7 +217,7 @@ class EvaluationOverlaps(Rule):
                 labelled = value >= self.at["labelled"] and watched(history, "top_target_share", place) >= 0
                 one_thing = (pictures or (labelled and not _is_split_so(history))) and not (
                     watched(history, "loss_pairs", place) > 1)  # fmt: skip
-                meant = grouped and not one_thing
+                meant = (grouped and not one_thing) or says_trained(history)
                 if known and len(row) >= self.at["evaluations"] and self.first(name, place[2]):
                     yield self.finding(
                         row[0][0], f"Of {count:.0f} examples of an evaluation that were looked at {value * count:.0f} "
@@ -228,7 +230,8 @@ class EvaluationOverlaps(Rule):
     def _are_alike(self, history: RunHistory, place: Place) -> bool:
         """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""
         whole = watched(history, "evaluated_known", place)
-        return whole >= self.at["whole"] and whole <= _ABOUT * chance_of_all(history, place)
+        most = sides(history, place) * _ABOUT * chance_of_all(history, place)
+        return whole >= self.at["whole"] and whole <= most
 
     def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
         """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,

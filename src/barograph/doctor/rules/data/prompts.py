@@ -14,7 +14,7 @@ from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look, watched
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 
@@ -119,7 +119,8 @@ class RowsSilent(WatchRule):
     no target anywhere, though none is padding alone, and none was cut in front of its answer; in two evaluations in
     a row each text has one. Nothing is learnt of these texts: most often the mark behind which targets begin is not
     found in them, or their prompts are counted too long. Of masked models, whose places are drawn, of policies and of
-    answers that are compared, of which some count for nothing, nothing is said.
+    answers that are compared, of which some count for nothing, nothing is said; nor where each text of six looks in a
+    row had targets before any had none: a loss with a margin lets go of what is learnt.
 
     What to do: count the labels that are not -100 in each row of the prepared data, and look at rows that have none.
     """
@@ -134,6 +135,7 @@ class RowsSilent(WatchRule):
         "share": (0.05, "of the texts; ours"),
         "looks": (3.0, "the first ones; ours"),
         "evaluations": (2.0, "in a row; ours"),
+        "all": (6.0, "looks in which each text had targets; ours"),
     }
     causes = (
         "labels masked out: in some texts all labels are ignored, as where the mark of the answer is not found",
@@ -151,12 +153,22 @@ class RowsSilent(WatchRule):
             known = rows.value[(rows.segment == place[2]) & (rows.time <= place[1])]
             looks = int(self.at["looks"])
             least = min((*known[:looks].tolist(), float(known[-1]))) if len(known) > looks else 0.0
+            least = 0.0 if self._had_all(history, rows, place) else least
         if self.lasts(least >= self.at["share"], place, self.at["evaluations"]):
             yield self.finding(
                 0, f"In each look {100 * least:.0f}% of the training's texts or more have no target that counts; each "
                 "text of the evaluation has one.", found=place[0], segment=place[2], confidence=0.9,
                 evidence={"share": rounded(least), "standing": True},
             )  # fmt: skip
+
+    def _had_all(self, history: RunHistory, silent: ChannelRows, place: Place) -> bool:
+        """Whether each text had targets in the looks that came before any had none."""
+        cut = history.channel("model/rows_cut")
+        if cut is None:
+            return False
+        rows, first = cut.rows(), silent.step[silent.segment == place[2]].min(initial=place[0])
+        none = rows.value[(rows.segment == place[2]) & (rows.time <= place[1]) & (rows.step < first)] == 0
+        return len(none) >= self.at["all"] and bool(none.all())
 
 
 RULES = (AnswersLate, RowsSilent)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
+from barograph.core.patterns import expression
 from barograph.doctor.rules.data.examples import WatchRule, watched
+from barograph.doctor.rules.rl.preference import margins_of
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
@@ -26,6 +28,27 @@ _END = 1 << 62
 _BOUND = 1.645  # deviations of a count, with these three: what it stands for at most, in 95 of 100 samples
 
 
+_OF_TRAINING = expression(  # names of evaluations that are of what was trained on, and say so
+    r"(?i)(?:^|.*[/._-])(?:eval(?:uat\w+)?|valid(?:ation)?|val|test|seen|on|of|from|in|fit)[_-](?:the[_-])?"
+    r"train(?:ing|ed)?(?:[/._-].*|$)|"
+    r"(?:^|.*[/._-])train(?:ing|ed)?[_-](?:rows|pairs|examples|samples|subset|set|data|texts|images|logs|split|seen)"
+    r"(?:[/._-].*|$)|(?:^|.*[/._-])(?:already[_-])?seen[_-]\w+(?:/.*|$)"
+)
+
+
+def says_trained(history: RunHistory) -> bool:
+    """Whether each evaluation, by its series' name, is one of rows that were trained on (`train_subset/loss`)."""
+    roles = (history.role(name) for name in ("eval_loss", "eval_accuracy", "evaluation"))
+    names = [channel.name for channel in roles if channel is not None]
+    return bool(names) and all(_OF_TRAINING.match(name) for name in names)
+
+
+def sides(history: RunHistory, place: Place) -> int:
+    """Of how many kinds the training's rows are, of which those of an evaluation that are looked at may be one: of
+    answers that are compared these are often the ones that were liked."""
+    return 2 if watched(history, "loss_ranks", place) >= 0 or margins_of(history) is not None else 1
+
+
 class EvaluationExamples(WatchRule):
     """Evaluations are given examples that were trained on.
 
@@ -34,14 +57,16 @@ class EvaluationExamples(WatchRule):
     each pass, in two evaluations in a row, is a warning; a twentieth, as where short rows are alike by chance, an
     info finding. So is as many as chance gives, by how many new rows of the training had come before, which is a
     count of some rows (its bound in 95 of 100 samples is taken), and one more: fewer than four deviations more; of
-    steps that were looked at up to a quarter, unless of texts, or all where chance gives two fifths. Series of
+    steps that were looked at up to a quarter, unless of texts, or all where chance gives two fifths. Of answers that
+    are compared chance gives twice as many: the evaluation's that are looked at may all be liked ones. Series of
     numbers, three quarters of which differ (`model/evaluated_overlap_varied`), are copies, whatever the training
     repeats. Of a run that is over, with one evaluation alone that was seen, but for one without such rows behind
     its last step, as of a test set, a quarter is enough, of 64 rows or more. Rows of all passes of a step count, as
     of its micro-batches. Where the training has fewer than three batches of different rows, as of a graph that is
     one input, or rows are alike by chance, nothing is said; nor of what a policy has generated. Passes without
     gradients beside which no evaluation is logged are none, where one is beside others: they look for hard
-    examples, or fill a memory.
+    examples, or fill a memory. Where the names of all evaluations say that these are of what was trained on
+    (`train_subset/loss`, `eval_on_train/acc`), it is an info finding.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -91,7 +116,7 @@ class EvaluationExamples(WatchRule):
         any_step = asked and self._are_some(every, rows, watched(history, "evaluated_known_passes", place))
         has = some or any_step
         self._some, self._count = self._some + 1 if has else 0, self._count + (has or last != 1 or not self._count)
-        by_chance = chance_of_all(history, place)
+        by_chance = min(1.0, sides(history, place) * chance_of_all(history, place))
         small = by_chance >= self.at["half"] and every < self.at["all"]
         small = small and not self._is_beyond(every, rows, by_chance)
         # of a series of numbers most of which differ, no row is another one's copy by chance
@@ -101,13 +126,18 @@ class EvaluationExamples(WatchRule):
         # numbers with fractions are alike where they are copies; texts of few words by chance, too
         words = math.isfinite(watched(history, "token_mean", place)) and math.isfinite(by_chance)
         copied = exact or (value >= self.at["most"] and (beyond_any or not words or every >= self.at["all"]))
-        beyond = some and not small and (copied or self._is_beyond(value, rows, self._chance(history, place)))
+        beyond = (
+            some
+            and not small
+            and (copied or self._is_beyond(value, rows, sides(history, place) * self._chance(history, place)))
+        )
         share = every if any_step else value
         single = (beyond or beyond_any) and share >= self.at["most"] and rows >= self.at["single"]
         self._single = (share, place) if single and self._count == 1 else self._single
         holds = (beyond and value >= self.at["share"]) or (beyond_any and every >= self.at["share"])
         many = self.lasts(holds, place, self.at["evaluations"])
-        if many or (self._some == self.at["evaluations"] and self.first(place[2], "some")):
+        some = self._some == self.at["evaluations"] and not says_trained(history)
+        if many or (some and self.first(place[2], "some")):
             yield self._say(history, share, place, self._row[0][0] if many else place[0], many)
 
     def _are_some(self, share: float, rows: float, passes: float) -> bool:
@@ -118,10 +148,11 @@ class EvaluationExamples(WatchRule):
 
     def _say(self, history: RunHistory, value: float, place: Place, step: int, many: bool) -> Finding:
         rows = watched(history, "evaluated_rows", place)
+        sure, named = many and not says_trained(history), ", as its name says" if says_trained(history) else ""
         return self.finding(
             step, f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
-            "before.", severity=self.severity if many else "info", key="" if many else "some", found=place[0],
-            segment=place[2], confidence=_PROOF if many else 0.3, evidence={"share": value},
+            f"before{named}.", severity=self.severity if sure else "info", key="" if many else "some",
+            found=place[0], segment=place[2], confidence=_PROOF if sure else 0.3, evidence={"share": value},
         )  # fmt: skip
 
     def _chance(self, history: RunHistory, place: Place) -> float:

@@ -32,6 +32,7 @@ from barograph.doctor.rules.evaluation.averages import (
 from barograph.doctor.rules.evaluation.evaluations import (
     EvaluationPoint,
     Rise,
+    evaluates_few,
     in_first_epoch,
     is_total,
     largest_rise,
@@ -85,12 +86,12 @@ class Overfitting(Rise):
     The last three evaluations after the best are above it, the median of them by 3% (an info finding) or by 10% (a
     warning), by twice the largest rise between two evaluations before and by three standard deviations of single
     evaluations; the training loss is below what it was then, by more than its noise, or below four fifths of the
-    evaluation and no more than 5% and three deviations above what it was. The best is the median of the best
-    evaluation and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of
-    the perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info
-    finding; so is a rise of less than half while a schedule has the learning rate a fifth above that of then. An
-    evaluation that rose at once, and has got better each time since, by a fifth in all, does not overfit. The step is
-    that of the best evaluation: its checkpoint is the one to keep.
+    evaluation and no more than 5% and three deviations above what it was. The best is the median of the best evaluation
+    and its neighbours: the lowest of many is low by chance. With five evaluations 0.1 nats warn, a tenth of the
+    perplexity. Where the accuracy is as good as at the best loss, the model is only overconfident: an info finding, as
+    is a rise of less than half while a schedule has the learning rate a fifth above that of then, or where evaluations
+    have sixteen examples or fewer (`val_tasks: 6`). An evaluation that rose at once, and has got better each time
+    since, by a fifth in all, does not overfit. The step is that of the best evaluation: keep its checkpoint.
 
     In the first epoch nothing is memorized, for no example was seen twice: where the epoch or the watch of the data
     says so of the third evaluation behind the best, the two losses are of different targets or data. So they are where
@@ -192,8 +193,7 @@ class Overfitting(Rise):
         if reference_moved(history, best.step, point.step, best.segment):
             return
         level = median([other.value for other in last])
-        floor = self.floor(best)
-        rise = level / floor - 1
+        rise = level / (floor := self.floor(best)) - 1
         if min(other.value for other in last) <= floor * (1 + 0.3 * self.at["info"]) or rise < self.at["info"]:
             return
         clear = max(0.3, 4 * usual_change(self._before))  # no noise, however wide its tails
@@ -214,7 +214,7 @@ class Overfitting(Rise):
         severity = "warning" if rise >= self.at["increase"] or long else "info"
         accuracy = history.role("eval_accuracy")
         now, then = before(accuracy, point.step + 1, point.segment), before(accuracy, best.step + 1, best.segment)
-        if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point)):
+        if rise < 0.5 and (now >= then - 0.002 or _warms_up(history, best, point) or evaluates_few(history)):
             severity = "info"
         first_epoch = len(self._after) < 64 and in_first_epoch(history, self._after[count - 1].step, best.segment)
         others = best.train > _FAR_ABOVE * best.value and not first_epoch

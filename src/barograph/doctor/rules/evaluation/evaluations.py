@@ -19,6 +19,7 @@ import numpy
 from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED, is_goodness, plays
 from barograph.doctor.kernel.channels import Channel, RunHistory
+from barograph.doctor.kernel.cursor import numbers_named
 from barograph.doctor.kernel.curve import again, before, between, fell_at_once, noise_of
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.kinds import of_other_kind
@@ -55,6 +56,11 @@ many rows it is the median."""
 
 
 _OFTEN, _AGAIN = 3, 0.25  # looks with rows that came again; of all rows, those that did, as these looks let expect
+_TINY = 16  # examples of an evaluation
+_EVALUATED = expression(  # options: how many examples an evaluation has
+    r"(?:(?:n|num|number|max|limit)[_-](?:of[_-])?)?(?:val(?:id(?:ation)?)?|eval(?:uation)?|test|dev|held[_-]?out)[_-]"
+    r"(?:set[_-])?(?:rows|samples|examples|size|items|images|pairs|texts|sentences|documents|points|tasks|episodes)"
+)
 _FEW = 32  # rows, of which there may be no level yet
 _FEW_ROWS = 0.1  # mean share of rows that were seen before; `repeated_rows` counts from there too
 
@@ -194,6 +200,12 @@ def learnt_at_once(history: RunHistory, last: EvaluationPoint, point: Evaluation
     if loss is None or not 0 < point.train <= 0.8 * last.train:
         return False
     return fell_at_once(loss, 2 * last.step - point.step, point.step, last.segment, last.train, point.train)
+
+
+def evaluates_few(history: RunHistory) -> bool:
+    """Whether the configuration says that an evaluation has sixteen examples or fewer."""
+    counts = [count for _, count in numbers_named(history, _EVALUATED)]
+    return bool(counts) and max(counts) <= _TINY
 
 
 def in_first_epoch(history: RunHistory, step: int, segment: int) -> bool:

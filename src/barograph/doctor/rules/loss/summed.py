@@ -47,7 +47,8 @@ class SummedLoss(Rule):
     4 or more and the first loss over ln of the width agrees; each ratio within half, where it is 2 or 3. Any other
     number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at four
     evaluations in a row; where the graph shows what is added up, `loss_weight` says it, and of pairs of a batch, whose
-    loss begins at a thousand or more, `pair_temperature` that a mask hides the answers. Where the configuration says
+    loss begins at a thousand or more, `pair_temperature` that a mask hides the answers; where it shows a mean that
+    nothing multiplies, no such number is one of a sum. Where the configuration says
     that the loss is a sum (`reduction: sum`), it is an info finding: the learning rate may be chosen for it.
 
     Where the watch knows that the loss which is differentiated is a mean (`model/loss_weight` times
@@ -154,11 +155,24 @@ class SummedLoss(Rule):
                          for name in ("summed", "pairs"))  # fmt: skip
         if summed > 1 or (pairs > 1 and loss.first >= _MASK):
             return None  # `loss_weight` knows the number, or `pair_temperature` why
+        if self._is_mean(history, loss, found):
+            return None
         last = self._ratios[-int(self.at["evaluations"]) :]
         steady = self.at["times"] <= min(last) and max(last) <= (1 + same) * min(last)
         if steady and loss.first >= self.at["times"] * guess and value < 1.5 * guess:
             return self._say(history, value, found, median(last), "targets", guess)
         return None
+
+    def _is_mean(self, history: RunHistory, loss: Channel, found: int) -> bool:
+        """Whether what is logged is what the only backward pass of a step begins with, and the graph shows a mean."""
+        place, given = (found, 1 << 62, self._segment), history.channel("model/loss_given")
+        if given is None or not given.end or given.start or given.began[0] != loss.began[0]:
+            return False
+        same = abs(given.first - loss.first) <= 1e-3 * abs(loss.first)
+        undivided, passes = (
+            known(history.channel(f"model/{name}"), *place) for name in ("loss_undivided", "backwards")
+        )
+        return same and undivided == 1 and not passes > 1
 
     def _say(self, history: RunHistory, value: float, found: int, number: float, what: str, guess: float) -> Finding:
         loss = history.role("loss")

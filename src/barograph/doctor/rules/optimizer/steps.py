@@ -299,7 +299,8 @@ class WeightsReplaced(Rule):
     The watch compares what a step left with what the next one begins with: they differ by more than 0.3 of their size,
     and the median of the first five losses from there on is above 1.5 times that of the sixteen before. An info finding
     where a logged number of a round, task, stage or the like changes there: each may begin with other weights; and
-    where the configuration has weights set back, or drawn anew, on purpose (`rewind_rounds`, `lottery`, `born_again`).
+    where the configuration has weights set back, drawn anew, or pruned, on purpose (`rewind_rounds`, `lottery`,
+    `born_again`, `prune_every`).
 
     What to do: look for what initialises or loads the model again while it is trained.
     """

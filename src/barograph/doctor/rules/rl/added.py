@@ -51,7 +51,7 @@ class PreferenceSummed(Rule):
     there is that number of times ln 2, to a ten thousandth. Where no margin is logged by a usual name, that first loss
     is enough, if the graph shows the logarithm of a sigmoid of a difference (`model/loss_ranks`), and a sum. With
     dropout a policy is its reference but for noise: where the graph shows both, the first loss is that number of times
-    ln 2 within a tenth.
+    ln 2 within a tenth. Where the configuration says that the loss is a sum, nothing is said.
 
     What to do: `loss.mean()`; the learning rate that was found for the sum is too small then.
     """
@@ -107,7 +107,7 @@ class PreferenceSummed(Rule):
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         margins, loss = margins_of(history), history.role("loss")
         count = int(self.at["rows"])
-        if self._done or loss is None:
+        if self._done or loss is None or summed_by_choice(history, over_rows=True):
             return
         if margins is None:
             yield from self._by_graph(history, loss)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_STAIR = 1e-4  # of its factor, that two stairs of a learning rate differ at most
 _AS_FAR = 0.9  # of a leap: rows before the resume that were about as high
 
 
@@ -283,6 +284,19 @@ _REFERENCE = "reference is the policy: loaded from its checkpoint at the resume,
 _KEEP = "Load the reference from the weights that the run began with, at each resume."
 
 
+def _is_stair(rows: ChannelRows, segment: int, step: int, new: float) -> bool:
+    """Whether a learning rate goes on down the stairs of the segment before: by the same factor, after as long."""
+    here = (rows.segment == segment - 1) & numpy.isfinite(rows.value)
+    steps, values = rows.step[here], rows.value[here]
+    at = numpy.flatnonzero(values[1:] != values[:-1]) + 1
+    if not len(at) or not values[at[-1] - 1] > 0 < new < values[-1]:
+        return False
+    began = int(steps[at[-2]]) if len(at) > 1 else int(steps[0])
+    factor, last = values[at[-1]] / values[at[-1] - 1], int(steps[at[-1]])
+    row = int(numpy.diff(steps[-2:]).max(initial=1))  # steps between two rows
+    return bool(abs(new / values[-1] / factor - 1) < _STAIR) and abs(step - last - (last - began)) <= row
+
+
 class ResumedSchedule(Borders):
     """After a resume the learning rate differs by more than a quarter from what it was: an info finding.
 
@@ -291,7 +305,8 @@ class ResumedSchedule(Borders):
     set.
 
     It is compared with the same step of the old segment if that was logged, else with its last value. Warming up again
-    after a resume may be intended; a schedule that starts again rarely is.
+    after a resume may be intended; a schedule that starts again rarely is. A stair of the schedule that is as high as
+    the one before, and comes as many steps behind it as that one did, is none of a resume.
     """
 
     name, kind, severity = "resumed_schedule", "resume", "warning"
@@ -322,6 +337,7 @@ class ResumedSchedule(Borders):
             same = rows.value[(rows.segment < border.segment) & (rows.step == step)]
             old = float(same[-1]) if len(same) else before(rate, border.step, border.segment - 1)
             jumps = old > 0 and new >= 0 and not 1 / self.at["ratio"] < new / old < self.at["ratio"]
+            jumps = jumps and not (len(same) == 0 and _is_stair(rows, border.segment, step, new))
             if jumps and (anew or not at):
                 told.append((step, new, old, anew))
         if not told:

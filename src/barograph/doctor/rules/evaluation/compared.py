@@ -432,7 +432,8 @@ class GivenUnseen(WatchRule):
     Batches of one class each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is
     that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are
     counted from another number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1,
-    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have.
+    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have. Lengths
+    of padded rows are no classes: the greatest is how many places the longest row has, in each batch.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """

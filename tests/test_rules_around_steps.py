@@ -290,8 +290,8 @@ def test_a_schedule_of_a_run_that_was_resumed_is_over_early_by_its_count_alone(
     resumed: int, pace: int, begins: int, told: bool
 ) -> None:
     share = numpy.clip(1 - LOOKS / 200, 0.01, 1)
-    share = numpy.where((LOOKS >= resumed) & (begins == 1), numpy.clip(1 - (LOOKS - resumed) / 200, 0.01, 1), share)
-    made = numpy.where(LOOKS < resumed, LOOKS, LOOKS - resumed)  # the watch counts anew in each launch
+    share = numpy.where((resumed <= LOOKS) & (begins == 1), numpy.clip(1 - (LOOKS - resumed) / 200, 0.01, 1), share)
+    made = numpy.where(resumed > LOOKS, LOOKS, LOOKS - resumed)  # the watch counts anew in each launch
     columns = {"model/rate_share": (LOOKS, share), "model/scheduler_steps": (LOOKS, pace * LOOKS),
                "model/scheduled_steps": (LOOKS, made), "model/backwards": (LOOKS, numpy.full(len(LOOKS), 2.0)),
                "train/loss": numpy.linspace(3, 1, 400)}  # fmt: skip

@@ -373,7 +373,7 @@ def shifted(counts: Any) -> dict[str, float]:
     rows = counts.sum(1)
     shares = counts / numpy.maximum(rows, 1)[:, None]
     lifts = shares - (counts.sum(0) - counts) / numpy.maximum(rows.sum() - rows, 1)[:, None]
-    found = {}
+    found: dict[float, float] = {}
     for by in (1, -1):
         one = lifts.diagonal(by)[(rows[:-by] if by > 0 else rows[1:]) >= _EACH_CLASS]
         found |= {float(one.mean()): float(by)} if len(one) >= _FEWEST_MOVED else {}

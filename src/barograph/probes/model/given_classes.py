@@ -91,7 +91,7 @@ class GivenClassCounts:
         for at, both in self._counts.items() if self._came else ():
             if len(both) == 2 and both[True].device == both[False].device:
                 ours = both[True]
-                if at in self._lengths and self._lengths[at].device == ours.device:  # lengths are no classes
+                if at in self._lengths and self._lengths[at].device == ours.device:  # lengths don't count
                     none = torch.nn.functional.pad(self._lengths[at].to(ours.dtype).view(1), (_CLASSES, 0))
                     ours = ours + none
                 current.put("given_classes", tuple(map(str, range(_CLASSES + 1))), torch.stack([ours, both[False]]))

@@ -120,7 +120,8 @@ class AnswersBeside(WatchRule):
             shown = f"{100 * value:.3g}% at least are {what}"
             shown = f"{what} is answered {100 * value:.3g}% more often than elsewhere" if lifted else shown
             yield self.finding(
-                self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and {shown}{more}", found=place[0], segment=place[2], confidence=0.95,
+                self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and {shown}{more}",
+                found=place[0], segment=place[2], confidence=0.95,
                 causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
                 evidence={"own": rounded(own), "beside": rounded(value)},
             )  # fmt: skip
@@ -441,7 +442,7 @@ class GivenUnseen(WatchRule):
     that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are
     counted from another number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1,
     what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have. Lengths
-    of padded rows are no classes: the greatest is how many places the longest row has, in each batch.
+    of padded rows don't count: the greatest is how many places the longest row has, in each batch.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """

@@ -55,8 +55,8 @@ class LossWeight(Rule):
       optimizer is stepped at each micro-batch.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
-      padding too. So it is where the share stays as it is, within 0.2% in six looks, and is no simple fraction, which a
-      weight may be by choice. Examples of one place each are not padded.
+      padding too. So it is where the share stays as it is, within 0.2% in six looks, unless it is a simple fraction,
+      which a weight may be by choice. Examples of one place each are not padded.
 
     It is stepped at each micro-batch, too, where the configuration says that k are accumulated, each step of the
     optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has

@@ -410,6 +410,41 @@ def test_answers_that_are_judged_at_other_places_in_evaluations_are_seen(
     assert ("evaluation_shift" in found) == told
 
 
+SKEWED = (0.6, 0.2, 0.12, 0.05, 0.03)  # of five classes
+
+
+@pytest.mark.parametrize("cuts", [(), (30, 50)])
+@pytest.mark.parametrize(
+    ("by", "sure", "told"),
+    [
+        (1, 0.8, True),
+        (-1, 0.8, True),
+        (0, 0.8, False),
+        (1, 0.4, False),  # half of the answers are others
+        (2, 0.8, False),
+        (None, 0.8, False),  # the most frequent class, whatever comes
+    ],
+)
+def test_answers_one_class_beside_are_told_where_most_rows_are_of_two_classes(
+    by: int | None, sure: float, told: bool, cuts: tuple[int, ...]
+) -> None:
+    random = np.random.default_rng(4)
+    target = random.choice(5, 300, p=SKEWED) + 2
+    answers = np.where(random.random(300) < sure, target + (by or 0), random.choice(5, 300, p=SKEWED) + 2)
+    answers = answers if by is not None else np.full(300, 2)
+    counts = np.zeros((9, 9))
+    np.add.at(counts, (target, answers), 1)
+    found = {"rows": 300.0, "own": float((answers == target).mean()), "off": 0.1, "by": 1.0, "width": 9.0}
+    found |= compared.shifted(counts)
+    columns = {f"model/compared_{name}": (np.array([20, 40, 60]), np.full(3, value)) for name, value in found.items()}
+    columns["model/wrong_share"] = (np.arange(0, 60, 5), np.full(12, 0.2))
+    one = list(findings([AnswersBeside()], columns, cuts=cuts).values())
+    assert [each.causes[0].split(":")[0] for each in one] == ["labels shifted"] * told
+    if told:
+        assert ("above" in one[0].message) is (by == 1) and found["lift_next"] > 0.5
+    assert compared.shifted(counts / 300) == {}
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("kind", ["right", "a row behind", "a row before", "others", "by chance"])
 def test_answers_of_few_classes_are_compared_with_what_chance_gives(kind: str, classes: int) -> None:

@@ -130,6 +130,24 @@ def test_classes_behind_times_of_whole_numbers_are_counted_too(moved: int, by: i
     assert fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})["eval_given_moved"] == by
 
 
+@pytest.mark.parametrize(
+    ("longest", "least", "known"),
+    [(12, 4, False), (12, 0, True), (7, 4, True)],  # of the padded rows; classes are counted from 0, or end elsewhere
+)
+def test_lengths_of_padded_rows_are_no_classes(longest: int, least: int, known: bool) -> None:
+    """Short rows come first, so an evaluation has lengths that the training lacks."""
+    look, kept, dice = GivenClassCounts(), Kept(), torch.Generator().manual_seed(7)
+    for trains in (True, False):
+        for most in (8, 7) if trains else (12,):
+            given = torch.randint(least, most + 1, (32,), generator=dice)
+            given[:2] = torch.tensor([least, most])
+            places = most if longest == 12 else longest + 10
+            look.given([torch.randn(32, places, 4), given], trains, True)
+    look.put(kept)  # type: ignore[arg-type]
+    fields = fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})
+    assert ("eval_given_unseen" in fields) is known
+
+
 def test_rows_of_other_numbers_are_no_classes() -> None:
     assert counts(torch.tensor([[0.0, 1, 0], [0, 0, 0], [1, 0, 0]]))[:3].tolist() == [1, 1, 0]
     assert counts(torch.tensor([[0.5, 1, 0], [0, 2, 0]]))[-1] == 2

@@ -129,6 +129,7 @@ def test_what_the_watch_records_is_never_the_loss_of_a_run_that_calls_its_own_ot
     watched = [f"model/{name}" for name in names] + [f"attention/h.0/{name}" for name in names]
     for role in ("loss", "eval_loss", "entropy", "kl", "reward", "lr", "throughput", "accuracy"):
         assert [name for name in watched if plays(role, name) and "loss_scale" not in name] == [], role
+    assert main_loss(["model/compared_aligned_loss", "fit/cost"]) != "model/compared_aligned_loss"
     assert main_loss(["model/loss_undivided", "mse"]) == "mse" and main_loss(["model/loss"]) == "model/loss"
 
 

@@ -277,6 +277,30 @@ def test_a_schedule_in_stairs_or_with_a_tail_is_over_where_it_falls_no_more(
     assert [one.causes[0].split(":")[0] for one in found] == ["scheduler stepped per micro-batch"] * told
 
 
+@pytest.mark.parametrize(
+    ("resumed", "pace", "begins", "told"),
+    [
+        (200, 2, 200, True),  # where it is over
+        (120, 2, 200, True),
+        (200, 1, 200, False),  # a run that goes on behind its plan, with two micro-batches
+        (200, 2, 1, False),  # another schedule: its rate is up again
+    ],
+)
+def test_a_schedule_of_a_run_that_was_resumed_is_over_early_by_its_count_alone(
+    resumed: int, pace: int, begins: int, told: bool
+) -> None:
+    share = numpy.clip(1 - LOOKS / 200, 0.01, 1)
+    share = numpy.where((resumed <= LOOKS) & (begins == 1), numpy.clip(1 - (LOOKS - resumed) / 200, 0.01, 1), share)
+    made = numpy.where(resumed > LOOKS, LOOKS, LOOKS - resumed)  # the watch counts anew in each launch
+    columns = {"model/rate_share": (LOOKS, share), "model/scheduler_steps": (LOOKS, pace * LOOKS),
+               "model/scheduled_steps": (LOOKS, made), "model/backwards": (LOOKS, numpy.full(len(LOOKS), 2.0)),
+               "train/loss": numpy.linspace(3, 1, 400)}  # fmt: skip
+    segments = {0: 1, resumed: 2}
+    found = only(findings([ScheduleCount()], columns, facts={"planned_steps": 400}, segments=segments),
+                 "schedule_count")  # fmt: skip
+    assert [one.causes[0] for one in found] == ["scheduler stepped too often: 2 times at each step"] * told
+
+
 def wave(period: int, jumps: bool = False) -> numpy.ndarray:
     past = numpy.arange(0, 400, 10) / period
     return 0.5 + 0.5 * numpy.cos(numpy.pi * (past % 1 if jumps else past))

@@ -121,6 +121,27 @@ def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int, ra
 
 
 @pytest.mark.parametrize(
+    ("targets", "weight", "looks", "told"),
+    [
+        (224.0, 7 / 15, 9, True),  # of 32 rows of 15 places
+        (224.0, 7 / 15, 7, False),
+        (240.0, 1 / 2, 9, False),  # a weight that may be chosen
+        (224.0, 0.47, 9, False),  # is another number than the share
+    ],
+)
+def test_a_loss_that_is_averaged_over_all_places_is_told_where_their_share_stays_as_it_is(
+    targets: float, weight: float, looks: int, told: bool
+) -> None:
+    figures = {"targets": targets, "places": 512.0, "loss_weight": weight, "passes": 1.0, "example_rows": 32.0}
+    columns = {f"model/{name}": (np.arange(0, 10 * looks, 10), np.full(looks, value))
+               for name, value in figures.items()}  # fmt: skip
+    columns["loss"] = np.arange(100), np.linspace(3.0, 1.0, 100)
+    found = rule_curves.found([LossWeight()], columns)
+    said = [(one.kind, one.severity, one.causes[0].partition(":")[0]) for one in found]
+    assert said == [("padding", "warning", "padding in the mean")] * told
+
+
+@pytest.mark.parametrize(
     ("weights", "figures", "told"),
     [
         ((38.3, 37.8, 36.4), {}, True),

@@ -96,6 +96,20 @@ def test_an_evaluation_far_up_whose_answers_are_as_right_as_the_trainings_is_a_s
     assert all("answers are right" in one.message for one in found)
 
 
+@pytest.mark.parametrize(("classes", "recall", "told"), [(4, 0.25, False), (4, 0.45, True), (1, 1.0, True)])
+def test_answers_that_are_one_class_whatever_comes_are_not_as_right_as_the_trainings(
+    classes: int, recall: float, told: bool
+) -> None:
+    """Most examples are of that class, as where batch norm's statistics are not those of the model."""
+    loss, uneven = train(4.0, 1.0), np.array([1.0, 1.6, 1.0, 1.7, 1.1, 1.8, 1.0, 1.6])
+    series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, 40 * uneven * loss[EVALUATED - 1])}
+    figures = {"compared_own": 0.75, "compared_rows": 500, "compared_width": 100.0}
+    figures |= {"compared_named": classes, "compared_recall": recall}
+    series |= {f"model/{name}": (EVALUATED + 1, np.full(len(EVALUATED), value)) for name, value in figures.items()}
+    series["model/wrong_share"] = (STEPS[::10], np.full(len(STEPS[::10]), 0.3))
+    assert bool(rule_curves.found([EvaluationSummed()], series, vocabulary=100)) is told
+
+
 def test_an_evaluation_of_other_texts_that_falls_by_as_much_and_not_in_proportion_is_no_sum() -> None:
     loss = train()
     series = {"loss": (STEPS, loss), "val_loss": (EVALUATED, loss[EVALUATED - 1] + math.log(100))}

@@ -206,7 +206,8 @@ _DATA_WORD = expression(rf"(?:^|_){HELD_OUT}(?=_|$)")
 _TRAINING_WORD = expression(r"(?:^|_)(?:train(?:ing)?|fit)(?=_|$)")
 _ASIDE_OF_IT = expression(rf"_(?:{HELD_OUT}|held|hold)")  # behind the first word of the training's
 _OF_TEST = expression(r"(?<![a-z])test(?![a-z])")
-_WATCHED = ("model/loss_", "attention/", "model/attention/")  # what the watch says of a loss, and of attention
+# what the watch says of a loss, of answers, and of attention
+_WATCHED = ("model/loss_", "model/compared_", "attention/", "model/attention/")
 RECORDED = tuple(
     f"{family}/"
     for family in (

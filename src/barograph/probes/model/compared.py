@@ -49,6 +49,7 @@ _TEXTS = 64  # rows of tokens
 _NAMED, _EACH_CLASS = 64, 8  # classes, of each of which it is counted what its rows are answered; rows of one
 _MOST_OF, _OWN = 0.5, 0.1  # of a class's rows that have one other answer, at least, and its own, at most
 _PERMUTED, _FEWEST, _ROWS_EACH = 12, 4, 16  # classes, at most; with as many rows each, at least
+_FEWEST_MOVED = 3  # classes, each of which is answered by another one
 _BETTER = 1e-9
 _OFTEN = 4  # evaluations, from which on those in half of all steps are none
 
@@ -365,6 +366,20 @@ def permuted(counts: Any) -> dict[str, float]:
     return {"lift": float(own), "lift_other": float(best), "lift_moved": float(moved.sum())}
 
 
+def shifted(counts: Any) -> dict[str, float]:
+    """Of counts [classes, answers]: how much more often the rows of a class have the answer above it than all others
+    have it, on the average over classes with such an answer, or that below it, whichever is more; and which of the two.
+    Nothing where fewer than three classes have rows enough."""
+    rows = counts.sum(1)
+    shares = counts / numpy.maximum(rows, 1)[:, None]
+    lifts = shares - (counts.sum(0) - counts) / numpy.maximum(rows.sum() - rows, 1)[:, None]
+    found: dict[float, float] = {}
+    for by in (1, -1):
+        one = lifts.diagonal(by)[(rows[:-by] if by > 0 else rows[1:]) >= _EACH_CLASS]
+        found |= {float(one.mean()): float(by)} if len(one) >= _FEWEST_MOVED else {}
+    return {"lift_next": max(found), "lift_by": found[max(found)]} if found else {}
+
+
 def figures(counts: Tensor, width: int) -> Tensor:
     """`FIGURES` of a table; shares of the rows."""
     import torch
@@ -399,7 +414,8 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     with contextlib.suppress(Exception):
         if "answered" in numbers:
             counts = numpy.ravel(numbers["answered"][1])
-            found |= permuted(counts.reshape(2 * (math.isqrt(len(counts)),)))
+            square = counts.reshape(2 * (math.isqrt(len(counts)),))
+            found |= permuted(square) | shifted(square)
     if "aligned" in numbers:
         shown = zip(ALIGNED, numbers["aligned"][1].ravel().tolist(), strict=True)
         found |= {f"aligned_{name}": value for name, value in shown}

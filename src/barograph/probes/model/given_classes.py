@@ -32,6 +32,7 @@ class GivenClassCounts:
     def __init__(self) -> None:
         self._counts: dict[int, dict[bool, Tensor]] = {}  # by place: of the training, and of evaluations
         self._kinds: dict[int, int] = {}  # columns, by place
+        self._lengths: dict[int, Tensor] = {}  # whether all are lengths of the rows beside them, by place
         self._tables: dict[int, dict[bool, Tensor]] = {}  # counts of each column, by place
         self._passes = 0
         self._came = False
@@ -47,7 +48,7 @@ class GivenClassCounts:
         self._passes += not trains
         for at, one in enumerate(some):
             if _may_be(one) and not mesh_of(one):
-                self._count(at, one, trains)
+                self._count(at, one, trains, some)
             elif _is_table(one, some) and not mesh_of(one) and (trains or at in self._tables):
                 self._count_table(at, one, trains)
 
@@ -62,8 +63,8 @@ class GivenClassCounts:
         kept[trains] = before + found if before is not None and alike else found
         self._came |= not trains
 
-    def _count(self, at: int, tensor: Tensor, trains: bool) -> None:
-        """The classes of one input. trains: in a pass of the training."""
+    def _count(self, at: int, tensor: Tensor, trains: bool, beside: Iterable[Tensor]) -> None:
+        """The classes of one input. trains: in a pass of the training. beside: all inputs of the pass."""
         import torch
 
         columns = int(tensor.shape[1]) if tensor.dim() == 2 else 0
@@ -75,6 +76,9 @@ class GivenClassCounts:
         if new and tensor.is_floating_point() and tensor.device.type == "cpu" and float(found[-1]) != 0:
             return
         self._kinds[at] = columns
+        if trains and tensor.dim() == 1:
+            fits = _are_lengths(tensor, beside)
+            self._lengths[at] = self._lengths[at] & fits if _alike(self._lengths.get(at), fits) else fits
         kept = self._counts.setdefault(at, {})
         before = kept.get(trains, torch.zeros_like(found))
         kept[trains] = found if before.device != found.device else before + found
@@ -84,10 +88,13 @@ class GivenClassCounts:
         """A step begins."""
         import torch
 
-        for both in self._counts.values() if self._came else ():
+        for at, both in self._counts.items() if self._came else ():
             if len(both) == 2 and both[True].device == both[False].device:
-                current.put("given_classes", tuple(map(str, range(_CLASSES + 1))),
-                            torch.stack([both[True], both[False]]))  # fmt: skip
+                ours = both[True]
+                if at in self._lengths and self._lengths[at].device == ours.device:  # lengths don't count
+                    none = torch.nn.functional.pad(self._lengths[at].to(ours.dtype).view(1), (_CLASSES, 0))
+                    ours = ours + none
+                current.put("given_classes", tuple(map(str, range(_CLASSES + 1))), torch.stack([ours, both[False]]))
             both.pop(False, None)
         for both in self._tables.values() if self._came else ():
             alike = len(both) == 2 and both[True].shape == both[False].shape
@@ -106,6 +113,23 @@ def _may_be(tensor: Tensor) -> bool:
     return (
         tensor.dim() == 2 and tensor.is_floating_point() and _LEAST <= tensor.shape[1] <= _CLASSES and len(tensor) > 1
     )
+
+
+def _are_lengths(tensor: Tensor, beside: Iterable[Tensor]) -> Tensor:
+    """Whether the greatest of these whole numbers is as many places as another input's rows have, and none is below 1,
+    as with rows that are padded to the longest one."""
+    import torch
+
+    places = {int(one.shape[1]) for one in beside if one.dim() > 1 and len(one) == len(tensor)}
+    most, least = tensor.detach().max(), tensor.detach().min()
+    found = torch.zeros((), dtype=torch.bool, device=tensor.device)
+    for many in places:
+        found = found | (most == many)
+    return found & (least >= 1)
+
+
+def _alike(one: Tensor | None, other: Tensor) -> bool:
+    return one is not None and one.device == other.device
 
 
 def _is_table(tensor: Tensor, beside: Iterable[Tensor]) -> bool:

@@ -37,6 +37,9 @@ class AnswersBeside(WatchRule):
     where a logged accuracy is the share that is equal, to 0.02; and of pairs where a tenth of the answers are beside
     and these are ten times as many as of a guess, which nothing comes to that has not been learnt, whatever else a loss
     with several terms is of. A model that is biased by one class has others right, too. It takes 64 rows, of pairs 32.
+    Where most rows are of a few classes, it is enough that the rows of a class have the answer above it, or below it,
+    more often by a half of them than those of other classes have, in the mean of three classes or more
+    (`model/compared_lift_next`), and that their own are a quarter of that share at most.
 
     Of a language model whose targets are one place ahead in the training (`model/target_shift`), the watch compares an
     evaluation's with its own tokens, too (`model/eval_target_shift`). Where all are the tokens of their own places, or
@@ -66,6 +69,7 @@ class AnswersBeside(WatchRule):
         "wrong": (0.6, "of the training's answers, at most; ours"),
         "learnt": (0.75, "of the loss of a guess; ours"),
         "alike": (0.02, "a logged accuracy against what was seen; ours"),
+        "lift": (0.5, "more often than the rows of other classes have that answer, in the mean of classes; ours"),
         "errors": (6.0, "standard errors over chance, of two or three classes; ours"),
         "chance": (2.5, "the same, of the answers' own targets, at most; ours"),
         "evaluations": (2.0, "in a row; ours"),
@@ -103,16 +107,21 @@ class AnswersBeside(WatchRule):
         learns = _is_logged(history, own, place, self.at) if not width else sure or _learns(history, place, self.at)
         ahead = watched(history, "eval_target_shift", place)
         told = watched(history, "target_shift", place) == 1 and by == _BESIDE.get(ahead)
-        beside = (beside and learns) or (told and enough and own < value)
+        lift, moved = (watched(history, f"compared_lift_{name}", place) for name in ("next", "by"))
+        lifted = enough and lift >= self.at["lift"] and own <= self.at["own"] * lift
+        beside = (beside and learns) or (told and enough and own < value) or (width > 0 and lifted and learns)
         beside = beside and history.role("reward") is None
+        by, value = (moved, lift) if lifted else (by, value)
         if self.lasts(beside, place, self.at["evaluations"]):
             what = "one class above the target" if by == 1 else "one class below the target"
             what = what if abs(by) == 1 else f"the target of the row {'before' if by < 0 else 'behind'}"
             where = "tokens of their own places, or of those before" if ahead == 0 else "tokens two places ahead"
             more = f": its targets are the {where}, and the training's are one place ahead." if told else "."
+            shown = f"{100 * value:.3g}% at least are {what}"
+            shown = f"{what} is answered {100 * value:.3g}% more often than elsewhere" if lifted else shown
             yield self.finding(
-                self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and "
-                f"{100 * value:.3g}% at least are {what}{more}", found=place[0], segment=place[2], confidence=0.95,
+                self._row[0][0], f"Of the evaluation's answers {100 * own:.3g}% are the target, and {shown}{more}",
+                found=place[0], segment=place[2], confidence=0.95,
                 causes=[_PAIRS if width == rows else _CLASSES if abs(by) == 1 else _ROWS],
                 evidence={"own": rounded(own), "beside": rounded(value)},
             )  # fmt: skip
@@ -432,7 +441,8 @@ class GivenUnseen(WatchRule):
     Batches of one class each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is
     that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are
     counted from another number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1,
-    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have.
+    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have. Lengths
+    of padded rows don't count: the greatest is how many places the longest row has, in each batch.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """

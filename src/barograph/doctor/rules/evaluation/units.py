@@ -37,8 +37,8 @@ class EvaluationSummed(Walker):
     that is evaluated on such data in such units is so much worse than before its first step, unless its training is.
     Inputs of another scale, where the watch knows them, are `evaluation_inputs`. Where the watch has seen an
     evaluation's answers, no course is needed: each of five is eight times the training loss or more, and three times
-    that of a guess, while in three looks in a row hardly more of its answers are wrong than of the training's. A model
-    is as sure of itself in both.
+    that of a guess, while in three looks in a row hardly more of its answers are wrong than of the training's, and they
+    are not one class whatever comes (`model/compared_recall`). A model is as sure of itself in both.
 
     Of an evaluation whose name says that it is of whole sentences, documents or windows, nothing is said; nor where its
     name says in which unit it is, as `rmse_usd`, and the training's does not, or the configuration does; nor where the
@@ -71,6 +71,7 @@ class EvaluationSummed(Walker):
         "wrong": (1.25, "times the training's share of wrong answers, at most, the same; ours"),
         "more": (0.03, "more of them, the same; ours"),
         "looks": (3.0, "in a row, the same; ours"),
+        "one": (1.2, "classes whose rows are right, below which they have one answer; ours"),
         "far": (300.0, "times the training's first loss, without a guess; ours"),
         "several": (8.0, "evaluations, the same; ours"),
         "five": (5.0, "evaluations, of a watched loss without a guess; ours"),
@@ -126,6 +127,8 @@ class EvaluationSummed(Walker):
         wrong = usual(history.channel("model/wrong_share"), *place, 8)
         most = self.at["wrong"] * wrong + self.at["more"]
         alike = width > 1 and rows >= self.at["rows"] and own >= 0.5 and 1 - own <= most
+        classes, recall = (watched(history, f"compared_{name}", place) for name in ("named", "recall"))
+        alike = alike and not (classes >= 2 and recall * classes < self.at["one"])  # else one answer, whatever comes
         self._alike = self._alike + 1 if alike else 0
         far = all(one.value >= max(self.at["sure"] * one.train, self.at["guesses"] * guess) for one in self._points)
         enough = len(self._points) >= self.at["points"] and self._alike >= self.at["looks"]

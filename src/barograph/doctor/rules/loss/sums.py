@@ -55,7 +55,8 @@ class LossWeight(Rule):
       optimizer is stepped at each micro-batch.
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
-      padding too. Examples of one place each are not padded.
+      padding too. So it is where the share stays as it is, within 0.2% in six looks, unless it is a simple fraction,
+      which a weight may be by choice. Examples of one place each are not padded.
 
     It is stepped at each micro-batch, too, where the configuration says that k are accumulated, each step of the
     optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has
@@ -103,6 +104,8 @@ class LossWeight(Rule):
         "to": (1.4, "of a guess's loss; ours"),
         "clipped": (0.5, "of the gradients, that clipping leaves of a sum; ours"),
         "limit": (10.0, "of the clipped norm: a larger one is chosen for a sum; ours"),
+        "exactly": (6.0, "looks at one share of places with a target, which is the weight to `same`; ours"),
+        "simple": (0.05, "between the share, times 12 or less, and a whole number, at most: one may be chosen; ours"),
         "ahead": (0.05, "steps of the optimizer for one of the loop, beyond the micro-batches; ours"),
     }
 
@@ -111,6 +114,7 @@ class LossWeight(Rule):
         self._row: list[tuple[int, int, str]] = []
         self._added: list[tuple[int, int, str]] = []
         self._given, self._times = GivenLosses(), list[tuple[int, int, str]]()
+        self._exact = 0  # looks in a row at a loss that is divided by all places to `same`
         self._divided: list[tuple[float, float]] = []  # by how many of all places; what share of them has a target
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -242,15 +246,21 @@ class LossWeight(Rule):
         same = self.at["half" if scaled or half > 0 else "same"]
         places, examples = (watched(history, name, place) for name in ("places", "example_rows"))
         of_all = targets / weight / places if weight and places else math.nan
+        left = targets / weight if weight else math.nan
+        exact = any(abs(left / one - 1) < self.at["same"] for one in (places, places - examples) if one > 0)
         if places > examples and abs(of_all * places / (places - examples) - 1) < same:
             of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
         alone = alone or known(history.channel("model/loss_ranks"), *place) >= 0  # or of answers, which are preferred
         if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))
+            self._exact = (self._exact + 1) * exact
             all_alike = all(abs(one / of_all - 1) < same for one, _ in self._divided)
             weights = [one for _, one in self._divided]
-            return "padded" if all_alike and max(weights) > 1.05 * min(weights) else ""
+            changes = max(weights) > 1.05 * min(weights)
+            chosen = min(abs(weight * one - round(weight * one)) for one in range(1, 13)) < self.at["simple"]
+            exactly = self._exact == len(weights) >= self.at["exactly"] and not chosen
+            return "padded" if all_alike and (changes or exactly) else ""
         terms, slope = (watched(history, name, place) for name in ("loss_summed", "class_weight_slope"))
         plain = watched(history, "loss_adds", place) == 1 and watched(history, "loss_terms", place) == 1
         heavy = plain and targets <= weight < self.at["heavy"] * targets  # each by a factor of its own

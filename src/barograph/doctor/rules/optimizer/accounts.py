@@ -162,14 +162,23 @@ class OptimizerCount(Rule):
             )  # fmt: skip
 
 
-def rate_shares(history: RunHistory, least: int) -> ChannelRows | None:
-    """The schedule's share of the rate, of a run that is over and was launched once."""
+def rate_shares(history: RunHistory, least: int, resumed: bool = False) -> ChannelRows | None:
+    """The schedule's share of the rate, of a run that is over and was launched once. resumed: or again, where the rate
+    goes on as it was."""
     channel = history.channel("model/rate_share")
     if channel is None or not history.facts.get("finished") or channel.end < 4:
         return None
     rows = channel.rows()
-    whole = not rows.first and rows.segment[0] == rows.segment[-1] and rows.step[-1] - rows.step[0] >= least
+    whole = not rows.first and rows.step[-1] - rows.step[0] >= least
+    whole = whole and (rows.segment[0] == rows.segment[-1] or (resumed and _goes_on(rows)))
     return rows if whole and numpy.isfinite(rows.value).all() else None
+
+
+def _goes_on(rows: ChannelRows) -> bool:
+    """Whether steps only rise, and no value leaps between two launches as it does within none."""
+    moved, between = abs(numpy.diff(rows.value)), numpy.diff(rows.segment) != 0
+    within = moved[~between]
+    return bool((numpy.diff(rows.step) > 0).all() and len(within) and moved[between].max() <= within.max())
 
 
 def as_logged(history: RunHistory) -> Channel | None:
@@ -275,8 +284,8 @@ def times_stepped(history: RunHistory) -> float:
     counts, steps = history.channel("model/scheduler_steps"), history.channel("model/scheduled_steps")
     if counts is None or steps is None or counts.end < 2 or counts.end != steps.end:
         return math.nan
-    made, went = (float(channel.rows().value[-1] - channel.first) for channel in (steps, counts))
-    return went / made if made > 0 else math.nan
+    made, went = (numpy.diff(one.rows().value)[numpy.diff(one.rows().segment) == 0].sum() for one in (steps, counts))
+    return float(went / made) if made > 0 else math.nan
 
 
 def _from_scratch(history: RunHistory, first: float) -> bool:

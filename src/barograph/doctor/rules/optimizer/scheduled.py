@@ -64,7 +64,8 @@ class ScheduleCount(Rule):
     scheduler was stepped k times at each, for it may be meant to end before the run), where each step has k backward
     passes, the configuration says so, or the scheduler was stepped k times at each. The fall may end but for a fiftieth
     of the mean one from record to record. A rate in stairs, stepped k times at each step, is over where it falls for
-    the last time. Where it rises again, it does so smoothly, not to half of its peak in one record, and the
+    the last time. Of a run that was resumed, and whose rate goes on where it was, the scheduler's count alone tells k.
+    Where it rises again, it does so smoothly, not to half of its peak in one record, and the
     configuration does not speak of cycles or restarts.
 
     What to do: `scheduler.step()` once behind each `optimizer.step()`, and a schedule of as many steps as the run has.
@@ -98,14 +99,15 @@ class ScheduleCount(Rule):
 
     def _by_rate(self, history: RunHistory) -> Iterator[Finding]:
         """The schedule is over after one k-th of the run, and there are k micro-batches, or k steps of it, a step."""
-        rows = rate_shares(history, int(self.at["steps"]))
+        rows = rate_shares(history, int(self.at["steps"]), resumed=True)
         if rows is None:
             return
         share, steps = rows.value, rows.step
         length = history.facts.get("planned_steps") or int(steps[-1]) + int(steps[1] - steps[0])
         channel = history.channel("model/backwards")
         counted = float(numpy.median(channel.rows().value)) if channel is not None and channel.end else math.nan
-        parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2}
+        once = rows.segment[0] == rows.segment[-1]  # a run that goes on behind its plan is over there, and has parts
+        parts = {number for number in (counted, numeric_setting(history, *ACCUMULATION)) if number >= 2 and once}
         times = times_stepped(history)
         pace = float(round(times)) if times >= 1.9 and abs(times - round(times)) <= 0.05 * times else math.nan
         for low, is_last in self._ends(share):
@@ -131,7 +133,7 @@ class ScheduleCount(Rule):
             f"{', rises again' * turns}, and "
             + (f"each step has {fits[0]:.0f} micro-batches." if micro
                else f"the scheduler is stepped {fits[0]:.0f} times at each step of the optimizer."),
-            found=int(steps[-1]), segment=int(rows.segment[0]), confidence=0.95,
+            found=int(steps[-1]), segment=int(rows.segment[low]), confidence=0.95,
             evidence={"micro_batches" if micro else "times": fits[0], "steps": length},
             causes=[f"scheduler stepped {'per micro-batch' if micro else 'too often'}: "
                     f"{fits[0]:.0f} times at each step"],

@@ -60,7 +60,8 @@ _LEVEL = rb"(?:INFO|LOG|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|
 _SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6}(?::\w{1,40})?)"
 _CLASS = rb"(?:(?:[a-z]\w{0,24}\.){1,8}[A-Z]\w{1,60}(?: -|:)(?=\s))"  # of Java
 _NAME = (
-    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)[\]:])"
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu|"
+    rb"(?:global_?)?(?:step|iter|iteration|epoch|batch|update|episode|round)s?|loss)[\]:])"
     rb"[A-Za-z][A-Za-z_.:-]{0,40}\]"
 )
 _LOGGER = (  # `- __main__ - `, a process's number

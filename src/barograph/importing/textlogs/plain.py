@@ -219,7 +219,10 @@ class Plain(engine.Dialect):
         """Rows at the steps that were found for them; `dropped` are the lines for which there is none."""
         dropped = list[int]()
         placed: list[forms.Raw] = []
-        for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
+        several = any(numbered for numbered in own.get("numbers", {}).values())  # rows of training in an epoch
+        for row, found, count, said in sorted(
+            zip(rows, steps, counts, heads, strict=True), key=lambda item: not item[0].main
+        ):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
             if not kept or (rates.are_alone(row.names) and all(step is None for step in found)):
                 continue
@@ -231,6 +234,7 @@ class Plain(engine.Dialect):
             scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
                 numbered = uncounted.numbered(row, own, not any(counts))
+                several |= bool(numbered) and row.main
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
                 continue
@@ -242,7 +246,9 @@ class Plain(engine.Dialect):
                 if counted:
                     part = part._replace(steps=[found[at] for at in picks])
                     placed.append(carried.evaluations_once(part, own))
-                elif own.get("steps") or own.get("often"):  # means of an epoch, between rows that count steps
+                elif (
+                    own.get("steps") or own.get("often") or (not row.main and several)
+                ):  # means of an epoch, between rows that count steps
                     names = tuple(
                         f"epoch {name}" if name in own["per_step"] and not _of_data_held_out(name) else name
                         for name in part.names

@@ -39,6 +39,7 @@ from barograph.importing.textlogs import (
     prefixes,
     programs,
     rates,
+    relaunched,
     rounded,
     tallies,
     uncounted,
@@ -140,6 +141,7 @@ class Plain(engine.Dialect):
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
+        relaunched.opened(lines, own)
         rows = self.counted(lines, rows, own)
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
@@ -203,12 +205,13 @@ class Plain(engine.Dialect):
         )[:200]  # fmt: skip
         if stray:
             own.pop("steps", None)
-        placed = self.put(rows, steps, counts, heads, again, own)
+        placed = self.put(lines, rows, steps, counts, heads, again, own)
         axis = agents.axis_of(lines, rows, own)
         return [row._replace(x=axis) if row.x == "step" else row for row in placed]
 
     def put(
         self,
+        lines: list[bytes],
         rows: list[forms.Raw],
         steps: list[list[Any]],
         counts: list[dict[str, Any]],
@@ -233,7 +236,7 @@ class Plain(engine.Dialect):
             scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
             scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
-                numbered = uncounted.numbered(row, own, not any(counts))
+                numbered = uncounted.numbered(row, own, not any(counts), relaunched.places(lines, own))
                 several |= bool(numbered) and row.main
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import forms, tongues
+from barograph.importing.textlogs import forms, shown, tongues
 from barograph.importing.textlogs.heldout import PHASE
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 
@@ -178,7 +178,6 @@ _SO_FAR = expression(  # `avg loss so far is 2.31`: a mean of the epoch; the bes
 )
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
-_TUPLES = expression(rb"\((['\"])([A-Za-z][\w ./-]{0,40})\1, (" + forms.NUMBER + rb")\)")  # `[('loss', 2.31), …]`
 _LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`, `Losses(a: 2.31, b: 0.4)`
     rb"(?i)(?<![\w./])loss(?:es)?(?:['\"]?\s?[:=]\s?\{|\((?=\w{1,40}\s?[:=]))((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
     + forms.NUMBER
@@ -285,7 +284,7 @@ def unpacked(line: bytes) -> bytes:
         line = _OF_GROUPS.sub(rb"\1\2", line)
     if b"progress: (" in line:
         line = _FIT.sub(rb"round \1, loss: \2, ", line)
-    return _TUPLES.sub(rb"\2: \3", line) if b"('" in line or b'("' in line else line
+    return shown.as_text(line) if b"(" in line else line
 
 
 def as_pairs(line: bytes) -> bytes:

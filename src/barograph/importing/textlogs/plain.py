@@ -42,6 +42,7 @@ from barograph.importing.textlogs import (
     relaunched,
     rounded,
     tallies,
+    trials,
     uncounted,
     wrapped,
 )
@@ -100,7 +101,7 @@ class Plain(engine.Dialect):
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
-        text = wrapped.on_one_line(text, own)
+        text = wrapped.on_one_line(trials.named(text, own), own)
         text = listed.named(rounded.spread(text, own))
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)

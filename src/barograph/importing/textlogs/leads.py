@@ -22,6 +22,9 @@ _SOME = 0.5  # have what a logger writes, or a program among others
 _LONGEST = 200  # bytes of it
 
 _NUMBERED = expression(rb"(?: {5}\d| {4}\d\d| {3}\d{3}|  \d{4}| \d{5}|\d{6,9})\t")  # `cat -n`
+_LINE = expression(
+    rb"\d{1,9}[:-](?=\s?[\[(]?" + rb"(?:19|20)\d\d[-/.]\d\d[-/.]\d\d[ T_]\d\d:)"
+)  # `grep -n` in one file
 _FOUND = expression(rb"[\w./-]{0,100}\.(?:log|txt|out|err|stdout)[:-]\d{1,9}[:-]")  # `grep -n`
 _TIMED = expression(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ \t]")
 _SERVICE = expression(rb"[A-Za-z][\w.-]{0,40}[_-]\d{1,3}\s{1,20}\| ?")  # docker compose
@@ -153,7 +156,7 @@ def _without(text: bytes, pattern: re.Pattern[bytes], leads: list[bytes] | None)
     for index, line in enumerate(lines):
         if found := pattern.match(line, 0, _LONGEST):
             lines[index] = line[found.end() :]
-            cut[index] += found[0]
+            cut[index] += b"" if pattern is _LINE else found[0]  # a line's number is no rank
     return b"\n".join(lines), cut
 
 
@@ -165,6 +168,11 @@ def _follows(found: list[bytes]) -> bool:
     """Whether numbers go up by one, but for the gap between the two samples."""
     pairs = list(pairwise(_numbers(found)))
     return sum(late == early + 1 for early, late in pairs) >= _SHARE * len(pairs)
+
+
+def _numbered(found: list[bytes]) -> bool:
+    """Whether numbers go up and are no ranks, which begin at 0."""
+    return _rises(found) and _numbers(found)[0] > 0
 
 
 def _same(found: list[bytes]) -> bool:
@@ -193,5 +201,6 @@ _COLLECTED = (
     (_ACTOR, _SOME, None),
     (_HOST, _SOME, _same),
     (_FOUND, _SHARE, _rises),
+    (_LINE, _SHARE, _numbered),
     (_NUMBERED, _SHARE, _follows),
 )

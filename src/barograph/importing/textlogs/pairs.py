@@ -241,8 +241,9 @@ _TRAINED = expression(  # MATLAB's `train`: what is made small, and its gradient
 )  # fmt: skip
 _OF_EXAMPLES = expression(  # `Accuracy: 9822/10000 (98%)`, `acc=5401/10000`: as many are right, of how many
     rb"(?i)((?<![a-z])acc(?:uracy)?(?:\s?[:=]\s{0,4}|\s{1,4}))(\d{1,12})\s?/\s?(\d{1,12})(?![\d./])"
-    rb"(?:\s?\(\s?\d{1,3}(?:\.\d{1,12})?\s?%?\s?\))?"
+    rb"(?:\s?\(\s?(\d{1,3}(?:\.\d{1,12})?)\s?%?\s?\))?"
 )
+_NEAR = 1e-3
 _EXAMPLES = 50  # what is more than batches of an epoch, which such a fraction may count
 _SET_BEHIND = expression(  # `Loss Test 2.31` beside a loss of the training
     rb"((?i:loss)\s?[:= ]\s?"
@@ -438,7 +439,8 @@ def _of_programs(line: bytes) -> bytes:
 def _share(found: re.Match[bytes]) -> bytes:
     """`acc=5401/10000` as `acc=0.5401`; itself where more are right than there are, or few are looked at."""
     right, count = int(found[2]), int(found[3])
-    return b"%s%.6g" % (found[1], right / count) if max(right, _EXAMPLES) <= count else found[0]
+    said = found[4] is not None and right <= count > 0 and abs(float(found[4]) - right / count) < _NEAR  # `3/10 (0.3)`
+    return b"%s%.6g" % (found[1], right / count) if said or max(right, _EXAMPLES) <= count else found[0]
 
 
 def _step_and_loss(found: re.Match[bytes]) -> bytes:

@@ -26,6 +26,7 @@ from barograph.importing.textlogs import (
     classes,
     columns,
     counting,
+    drawn,
     engine,
     forms,
     headings,
@@ -102,7 +103,7 @@ class Plain(engine.Dialect):
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)
-        text = listed.named(rounded.spread(text, own))
+        text = listed.named(rounded.spread(drawn.with_epochs(text, own), own))
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from textlog_readings import find, read
 
 from barograph.importing.textlogs import trials
@@ -59,10 +60,60 @@ def test_a_drawn_box_behind_a_process_is_a_table(tmp_path: Path) -> None:
     assert read(written(tmp_path, "".join(parts))).series["loss"] == STEPS
 
 
-def test_two_launches_with_a_kill_between_them(tmp_path: Path) -> None:
-    launch = "".join(table(row(0, step, loss)) + "/a/b.py:7: UserWarning: slow\n" for step, loss in STEPS)
-    reading = read(written(tmp_path, launch + "Killed\n" + launch))
-    assert reading.series["loss"] == STEPS * 2 and len(reading.restarts) == 1
+@pytest.mark.parametrize("later", [0, 7])
+def test_two_launches_with_a_kill_between_them(later: int, tmp_path: Path) -> None:
+    launches = [
+        "".join(
+            table(row(first, step, loss), row(first + 1, step, 2 * loss)) + "/a/b.py:7: UserWarning: slow\n"
+            for step, loss in STEPS
+        )
+        for first in (0, later)
+    ]
+    reading = read(written(tmp_path, "Killed\n".join(launches)))
+    assert reading.series == {"loss": STEPS * 2, "fit_00001 loss": [(step, 2 * loss) for step, loss in STEPS] * 2}
+    assert len(reading.restarts) == 1
+
+
+BOX = """Trial fit_{trial:05d} finished iteration {step} at 2025-01-02 03:04:05. Total running time: 7s
+╭──────────────────────────────────────╮
+│ Trial fit_{trial:05d} result               │
+├──────────────────────────────────────┤
+│ time_this_iter_s             1.20817 │
+│ training_iteration {step:17} │
+│ loss {loss:31} │
+╰──────────────────────────────────────╯
+"""
+LINES = """Result for fit_{trial:05d}:
+  date: 2020-05-05_10-10-10
+  done: false
+  pid: 77
+  mean_loss: {loss}
+  training_iteration: {step}
+  trial_id: a7_{trial:05d}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "other"), [(BOX, "loss", "fit_00002 loss"), (LINES, "mean_loss", "a7_00002 ")]
+)
+def test_results_of_trials_that_run_at_once_are_told_apart(form: str, name: str, other: str, tmp_path: Path) -> None:
+    other += "" if "loss" in other else name
+    parts = [
+        form.format(trial=trial, step=step, loss=loss * (trial + 1))
+        for step, loss in STEPS
+        for trial in ((0, 2) if step % 3 == 1 else (2, 0))
+    ]
+    series = read(written(tmp_path, "".join(parts))).series
+    assert series[name] == STEPS
+    assert series[other] == [(step, loss * 3) for step, loss in STEPS]
+
+
+@pytest.mark.parametrize(("form", "name"), [(BOX, "loss"), (LINES, "mean_loss")])
+def test_trials_one_behind_the_other_begin_anew(form: str, name: str, tmp_path: Path) -> None:
+    text = "".join(form.format(trial=trial, step=step, loss=loss) for trial in (0, 1) for step, loss in STEPS)
+    reading = read(written(tmp_path, text))
+    assert reading.series[name] == STEPS * 2 and len(reading.restarts) == 1
 
 
 def test_a_heading_holds_for_the_text_that_follows() -> None:

@@ -156,7 +156,7 @@ def _without(text: bytes, pattern: re.Pattern[bytes], leads: list[bytes] | None)
     for index, line in enumerate(lines):
         if found := pattern.match(line, 0, _LONGEST):
             lines[index] = line[found.end() :]
-            cut[index] += b"" if pattern is _LINE else found[0]  # a line's number is no rank
+            cut[index] += b"" if pattern is _LINE else found[0]  # a line's number isn't a rank
     return b"\n".join(lines), cut
 
 
@@ -171,7 +171,7 @@ def _follows(found: list[bytes]) -> bool:
 
 
 def _numbered(found: list[bytes]) -> bool:
-    """Whether numbers go up and are no ranks, which begin at 0."""
+    """Whether numbers go up and aren't ranks, which begin at 0."""
     return _rises(found) and _numbers(found)[0] > 0
 
 

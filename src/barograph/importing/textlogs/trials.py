@@ -4,7 +4,7 @@ In:   a heading `| Trial name | status | loc | lr | iter | total time (s) | loss
       below it a row for each trial; `Trial train_00003 finished iteration 7 at …` and below it a box with `loss  2.31`.
 Out:  `iteration 7, task: train_00003, loss: 2.31` in the row's place. What stands ahead of the time are settings.
 
-A trial that has not gone on since the table before is no row. Boxes are told apart where several trials run at once.
+A trial that has not gone on since the table before isn't a row. Boxes say the trial where several run at once.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _joined(found: re.Match[bytes], counts: bool) -> bytes:
 
 
 def _by_columns(found: re.Match[bytes]) -> bytes:
-    """Cells that go on below their beginnings, each with all that stands in its column."""
+    """Cells that go on below their beginnings, each with all of its column."""
     head, *rest = found[0].decode("utf-8", "replace").split("\n")
     begin = len(found.string[found.start() : found.start(5)].decode("utf-8", "replace"))
     cells = [(word.start(), [word[0]]) for word in _WORD.finditer(head, begin)]

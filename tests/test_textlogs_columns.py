@@ -269,3 +269,19 @@ def test_rows_that_a_notebook_has_no_log_for_are_rows(tmp_path: Path) -> None:
     series = read(written(tmp_path, table)).series
     assert [step for step, _ in series["Training_Loss"]] == [1, 2, 3, 4, 5]
     assert series["reward"][1:3] == [(2, 2.25), (3, 3.25)] and len(series["entropy"]) == 1
+
+
+@pytest.mark.parametrize("mark", ["% ", "%  "])
+def test_a_table_in_the_comments_of_a_script_is_read(mark: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rule = f"{mark}|{'=' * 60}|\n"
+    head = (
+        f"{mark}|  Epoch  |  Iteration  |  Time Elapsed  |  Mini-batch  |  Base Learning  |\n"
+        f"{mark}|         |             |   (hh:mm:ss)   |     Loss     |      Rate       |\n"
+    )
+    form = mark + "|       {e} |         {s:3} |       00:00:0{e} |       {v:.4f} |      1.0000e-04 |\n"
+    rows = [(40 * at, 3.5 - at / 3) for at in range(1, 8)]
+    path.write_text(
+        "%% what it printed:\n" + rule + head + rule + "".join(form.format(e=s // 40, s=s, v=v) for s, v in rows) + rule
+    )
+    assert read(path).series["Mini-batch_Loss"] == [(s, round(v, 4)) for s, v in rows]

@@ -166,3 +166,16 @@ def test_the_error_of_a_training_and_of_data_held_out_are_losses_by_their_course
 def test_a_current_error_with_all_its_digits_is_a_loss(tmp_path: Path) -> None:
     lines = [f"Epochs {at * 10:8d}. Current error: {0.73 * 0.87**at:.10f}. Bit fail 7." for at in range(1, 9)]
     assert main_loss(read(written(tmp_path, lines)).series) == "Current error loss"
+
+
+def test_evaluations_of_epochs_whose_rows_are_numbered_stand_behind_these(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    epoch = "Epoch = {e}\n{rows}Net saved\nValidation perplexity is {v}\n\n"
+    text = ""
+    for e in range(4):
+        rows = "".join(f"PPL: {9 - e - at / 10:.2f}; Speed: 311.50 sps\n" for at in range(6))
+        text += epoch.format(e=e + 31, rows=rows, v=9.5 - e)
+    path.write_text(text)
+    reading = read(path)
+    assert [step for step, _ in reading.series["PPL"]] == [*range(1, 25)]
+    assert reading.series["Validation perplexity"] == [(6 * (e + 1), 9.5 - e) for e in range(4)]

@@ -46,10 +46,11 @@ def test_what_is_said_of_other_data_in_brackets_is_told_apart(tmp_path: Path) ->
     assert [value for _, value in series["val Loss/total"]] == [3.5]
 
 
+@pytest.mark.parametrize("nan", ["nan", "-nan", "NaN"])
 @pytest.mark.parametrize("mark", ["", "## ", "#> ", "    ## "])
-def test_tables_of_deviances_are_read_in_pages_of_r(tmp_path: Path, mark: str) -> None:
+def test_tables_of_deviances_are_read_in_pages_of_r(tmp_path: Path, mark: str, nan: str) -> None:
     table = f"{mark}Iter   TrainDeviance   ValidDeviance   StepSize   Improve\n"
-    text = table + rows(mark + "{e:6d} {v:13.4f}             nan     0.1000    0.2390\n")
+    text = table + rows(mark + f"{{e:6d}} {{v:13.4f}}            {nan:>4}     0.1000    0.2390\n")
     path = written(tmp_path, text)
     series = read(path).series
     assert series["TrainDeviance"] == LOSS

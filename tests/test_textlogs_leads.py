@@ -226,3 +226,26 @@ def test_a_count_and_how_many_there_will_be_begin_a_row(tmp_path: Path) -> None:
         "".join(f"{at}500 / 90000 eps 0.{at}9 |  gain -0.9 | Loss {9 / at:.3e} | Slope 5.5e-03\n" for at in range(3, 9))
     )
     assert [step for step, _ in read(path).series["Loss"]] == [at * 1000 + 500 for at in range(3, 9)]
+
+
+def test_a_count_in_brackets_is_no_name_of_a_logger(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    losses = [round(6 - at / 9, 3) for at in range(24)]
+    form = "2025-10-02 12:00:01,118 - __main__ - INFO - [epoch]: {e}, [batch]: {b}, [loss]: {v}\n"
+    path.write_text("".join(form.format(e=at // 8, b=50 * (at % 8 + 1), v=v) for at, v in enumerate(losses)))
+    reading = read(path)
+    assert reading.series["loss"] == [(50 * at, v) for at, v in enumerate(losses, 1)]
+    assert not reading.restarts
+
+
+def test_numbers_of_lines_without_a_file_are_no_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    form = "{n}: 2025-10-02 12:00:{n}.118 INFO: Epoch {s}: loss={v}, RMSE=  7.31 meV\n"
+    path.write_text("".join(form.format(n=at + 12, s=step, v=loss) for at, (step, loss) in enumerate(ROWS)))
+    assert read(path).series["loss"] == [(step, float(loss)) for step, loss in ROWS]
+    assert read(path).times["loss"][0] % 60_000_000 == 12_118_000
+    ranks = "".join(f"{rank}: 2025-10-02 12:00:07 step {step} loss {v}\n" for step, v in ROWS for rank in range(3))
+    path.write_text(ranks)
+    reading = read(path)
+    assert reading.series["loss"] == [(step, float(loss)) for step, loss in ROWS]
+    assert reading.state["other_ranks"] == 2 * len(ROWS)

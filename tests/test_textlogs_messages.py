@@ -235,3 +235,14 @@ def test_a_traceback_may_be_read_in_two_halves(tmp_path: Path, cut: int) -> None
     source = next(one for one in SOURCES if one.kind == find(path)[0][0].kind)
     reading = collect(source, FoundRun(source.kind, path, "", "small"), mark)
     assert [(fact.kind, fact.fields["exception"]["type"]) for fact in reading.facts] == [("end", "RuntimeError")]
+
+
+def test_a_loss_that_is_thrown_ends_a_program_and_a_norm_of_errors_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    ends = [
+        one.fields for one in facts(path, rows(0, 60) + "ERROR: Loss is NaN\nStacktrace:\n")[0] if one.kind == "end"
+    ]
+    assert [(end["status"], end["reason"]) for end in ends] == [("failed", "line 13: ERROR: Loss is NaN")]
+    text = "".join(f"***** Iteration #{at} *****\nLoss: {9 - at}.125\nError norm: {70 - at}.5\n" for at in range(1, 8))
+    said, _ = facts(path, text)
+    assert not said

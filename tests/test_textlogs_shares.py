@@ -89,3 +89,10 @@ def test_such_words_in_a_sentence_are_no_end(tmp_path: Path, capsys: pytest.Capt
     rows = "".join(f"step {at} loss {loss}\n" for at, loss in LOSS)
     run_doctor([str(written(tmp_path, f"{rows}Der Prozess wurde nicht Getötet und lief weiter.\n"))])
     assert " crashed " not in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_share_of_a_few_that_is_said_behind_them_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    form = "***** Iteration #{at} *****\nLoss: {v}\nInstance accuracy: {n} / 8 ({s:.4f})\n\n"
+    path.write_text("".join(form.format(at=at, v=90.5 - at, n=at, s=at / 8) for at in range(1, 8)))
+    assert read(path).series["Instance accuracy"] == [(at, at / 8) for at in range(1, 8)]

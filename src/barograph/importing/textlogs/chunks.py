@@ -59,13 +59,14 @@ _STAMP = expression(  # of a logger's line, where the breaks between lines becam
 _NO_BREAK = bytes(code for code in range(256) if code not in b"\r\n")
 _CURLY = {mark.encode(): plain for mark, plain in zip("‘’“”", (b"'", b"'", b'"', b'"'), strict=True)}
 _QUOTES = expression(b"|".join(_CURLY))  # as a word processor sets them
-_MARK = rb"[ \t]{0,8}(?:#{1,3}|//|>|;)(?:[ \t]|(?=\n)|$)"
+_MARK = rb"[ \t]{0,8}(?:#{1,3}|//|>|;|%{1,2})(?:[ \t]|(?=\n)|$)"
 _COMMENTS = expression(rb"(?m)(?:^" + _MARK + rb"[^\n]*(?:\n|\Z)){2,}+")
 _MARKS = expression(rb"(?m)^(?:" + _MARK + rb"){1,4}")
 _FIGURES = expression(
     rb"(?im)(?:loss|cost|acc(?:uracy)?|error|r?mse|ppl|perplexity)[^\n=:]{0,40}?[=: ][ \t]{0,3}[-+]?"
     rb"(?:\d|nan\b|inf\b)[^\n]*$"
     rb"|\b(?:step|epoch|iter(?:ation)?)\b[^\n\d]{1,80}loss[^\n\d]*$"
+    rb"|^[ \t]{0,8}%[ \t]{1,8}\|[ \t]{0,20}\d{1,15}[ \t]{0,20}\|[ \t]{0,20}\d[^\n]*$"
 )
 
 
@@ -116,7 +117,11 @@ def clean(text: bytes) -> bytes:
         text = b"\n".join(_rows_apart(line) for line in text.split(b"\n"))
     if text.count(b" [20") > 2 or text.count(b" 20") > 2 * text.count(b"\n") + 2:
         text = b"\n".join(_lines_apart(line) if len(line) > _FEW_BYTES else line for line in text.split(b"\n"))
-    return _COMMENTS.sub(_as_rows, text) if b"#" in text or b"//" in text or b"> " in text or b"; " in text else text
+    return (
+        _COMMENTS.sub(_as_rows, text)
+        if b"#" in text or b"//" in text or b"> " in text or b"; " in text or b"% " in text
+        else text
+    )
 
 
 def _rows_apart(line: bytes) -> bytes:

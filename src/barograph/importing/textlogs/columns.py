@@ -411,7 +411,7 @@ def _is_note(cell: bytes) -> bool:
 def _says_nothing(cell: bytes, name: bytes = b"") -> bool:
     """Whether a cell is empty, or a time of day or how long something took; or a deviance on no rows, which R calls
     NaN."""
-    if cell == b"nan" and name.endswith(b"eviance"):
+    if cell.lower() in (b"nan", b"-nan") and name.endswith(b"eviance"):
         return True
     return cell in _NO_VALUE or _TIME.fullmatch(cell.replace(b"_", b" ")) is not None
 

@@ -22,6 +22,9 @@ _SOME = 0.5  # have what a logger writes, or a program among others
 _LONGEST = 200  # bytes of it
 
 _NUMBERED = expression(rb"(?: {5}\d| {4}\d\d| {3}\d{3}|  \d{4}| \d{5}|\d{6,9})\t")  # `cat -n`
+_LINE = expression(
+    rb"\d{1,9}[:-](?=\s?[\[(]?" + rb"(?:19|20)\d\d[-/.]\d\d[-/.]\d\d[ T_]\d\d:)"
+)  # `grep -n` in one file
 _FOUND = expression(rb"[\w./-]{0,100}\.(?:log|txt|out|err|stdout)[:-]\d{1,9}[:-]")  # `grep -n`
 _TIMED = expression(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)[ \t]")
 _SERVICE = expression(rb"[A-Za-z][\w.-]{0,40}[_-]\d{1,3}\s{1,20}\| ?")  # docker compose
@@ -60,7 +63,8 @@ _LEVEL = rb"(?:INFO|LOG|INF|DEBUG|DBG|DEBG|NOTICE|WARN(?:ING)?|TRACE|info|debug|
 _SOURCE = rb"(?:[\w./-]{1,80}\.(?:py|go|cc|cpp|cu|rs|jl|java|kt|scala|c|h|lua|ts|js)(?::| line )\d{1,6}(?::\w{1,40})?)"
 _CLASS = rb"(?:(?:[a-z]\w{0,24}\.){1,8}[A-Z]\w{1,60}(?: -|:)(?=\s))"  # of Java
 _NAME = (
-    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu)[\]:])"
+    rb"\[(?!(?i:train|training|val|valid|validation|test|eval|evaluation|dev|rank|gpu|"
+    rb"(?:global_?)?(?:step|iter|iteration|epoch|batch|update|episode|round)s?|loss)[\]:])"
     rb"[A-Za-z][A-Za-z_.:-]{0,40}\]"
 )
 _LOGGER = (  # `- __main__ - `, a process's number
@@ -152,7 +156,7 @@ def _without(text: bytes, pattern: re.Pattern[bytes], leads: list[bytes] | None)
     for index, line in enumerate(lines):
         if found := pattern.match(line, 0, _LONGEST):
             lines[index] = line[found.end() :]
-            cut[index] += found[0]
+            cut[index] += b"" if pattern is _LINE else found[0]  # a line's number isn't a rank
     return b"\n".join(lines), cut
 
 
@@ -164,6 +168,11 @@ def _follows(found: list[bytes]) -> bool:
     """Whether numbers go up by one, but for the gap between the two samples."""
     pairs = list(pairwise(_numbers(found)))
     return sum(late == early + 1 for early, late in pairs) >= _SHARE * len(pairs)
+
+
+def _numbered(found: list[bytes]) -> bool:
+    """Whether numbers go up and aren't ranks, which begin at 0."""
+    return _rises(found) and _numbers(found)[0] > 0
 
 
 def _same(found: list[bytes]) -> bool:
@@ -192,5 +201,6 @@ _COLLECTED = (
     (_ACTOR, _SOME, None),
     (_HOST, _SOME, _same),
     (_FOUND, _SHARE, _rises),
+    (_LINE, _SHARE, _numbered),
     (_NUMBERED, _SHARE, _follows),
 )

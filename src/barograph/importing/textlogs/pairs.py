@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import forms, tongues
+from barograph.importing.textlogs import forms, shown, tongues
 from barograph.importing.textlogs.heldout import PHASE
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, OF
 
@@ -178,7 +178,6 @@ _SO_FAR = expression(  # `avg loss so far is 2.31`: a mean of the epoch; the bes
 )
 _PADDED = expression(rb"(?<![A-Za-z])(nan)x{1,9}(?![A-Za-z])")  # a field of fixed width
 _ASIDE = expression(rb"(?i)([a-z_ -]{0,30}loss)[\s_]?[(\[](train|val|valid|eval|test|dev)[a-z]{0,9}[)\]]")
-_TUPLES = expression(rb"\((['\"])([A-Za-z][\w ./-]{0,40})\1, (" + forms.NUMBER + rb")\)")  # `[('loss', 2.31), …]`
 _LOSS_PARTS = expression(  # `losses: {'a': 2.31, 'b': 0.4}`, `Losses(a: 2.31, b: 0.4)`
     rb"(?i)(?<![\w./])loss(?:es)?(?:['\"]?\s?[:=]\s?\{|\((?=\w{1,40}\s?[:=]))((?:\s?['\"]?\w{1,40}['\"]?\s?[:=]\s?"
     + forms.NUMBER
@@ -242,8 +241,9 @@ _TRAINED = expression(  # MATLAB's `train`: what is made small, and its gradient
 )  # fmt: skip
 _OF_EXAMPLES = expression(  # `Accuracy: 9822/10000 (98%)`, `acc=5401/10000`: as many are right, of how many
     rb"(?i)((?<![a-z])acc(?:uracy)?(?:\s?[:=]\s{0,4}|\s{1,4}))(\d{1,12})\s?/\s?(\d{1,12})(?![\d./])"
-    rb"(?:\s?\(\s?\d{1,3}(?:\.\d{1,12})?\s?%?\s?\))?"
+    rb"(?:\s?\(\s?(\d{1,3}(?:\.\d{1,12})?)\s?%?\s?\))?"
 )
+_NEAR = 1e-3
 _EXAMPLES = 50  # what is more than batches of an epoch, which such a fraction may count
 _SET_BEHIND = expression(  # `Loss Test 2.31` beside a loss of the training
     rb"((?i:loss)\s?[:= ]\s?"
@@ -285,7 +285,7 @@ def unpacked(line: bytes) -> bytes:
         line = _OF_GROUPS.sub(rb"\1\2", line)
     if b"progress: (" in line:
         line = _FIT.sub(rb"round \1, loss: \2, ", line)
-    return _TUPLES.sub(rb"\2: \3", line) if b"('" in line or b'("' in line else line
+    return shown.as_text(line) if b"(" in line else line
 
 
 def as_pairs(line: bytes) -> bytes:
@@ -439,7 +439,8 @@ def _of_programs(line: bytes) -> bytes:
 def _share(found: re.Match[bytes]) -> bytes:
     """`acc=5401/10000` as `acc=0.5401`; itself where more are right than there are, or few are looked at."""
     right, count = int(found[2]), int(found[3])
-    return b"%s%.6g" % (found[1], right / count) if max(right, _EXAMPLES) <= count else found[0]
+    said = found[4] is not None and right <= count > 0 and abs(float(found[4]) - right / count) < _NEAR  # `3/10 (0.3)`
+    return b"%s%.6g" % (found[1], right / count) if said or max(right, _EXAMPLES) <= count else found[0]
 
 
 def _step_and_loss(found: re.Match[bytes]) -> bytes:

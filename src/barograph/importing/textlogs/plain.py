@@ -26,6 +26,7 @@ from barograph.importing.textlogs import (
     classes,
     columns,
     counting,
+    drawn,
     engine,
     forms,
     headings,
@@ -39,9 +40,12 @@ from barograph.importing.textlogs import (
     prefixes,
     programs,
     rates,
+    relaunched,
     rounded,
     tallies,
+    trials,
     uncounted,
+    wrapped,
 )
 
 _HINTS = (  # every row has one of these in it
@@ -98,7 +102,8 @@ class Plain(engine.Dialect):
             text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
-        text = listed.named(rounded.spread(text, own))
+        text = wrapped.on_one_line(trials.named(text, own), own)
+        text = listed.named(rounded.spread(drawn.with_epochs(text, own), own))
         text = pairs.names_as_words(objects.on_one_line(below.named(text, own), own))
         return headings.said_below(columns.said_in_rows(classes.named(text, own), own), own)
 
@@ -140,6 +145,7 @@ class Plain(engine.Dialect):
 
     def place(self, lines: list[bytes], rows: list[forms.Raw], own: dict[str, Any], ahead: bytes) -> list[forms.Raw]:
         """A step for each row, out of its step, batch and epoch, or of those of the line above it."""
+        relaunched.opened(lines, own)
         rows = self.counted(lines, rows, own)
         order = sorted(
             (int(index), number, at) for number, row in enumerate(rows) for at, index in enumerate(row.where)
@@ -203,12 +209,13 @@ class Plain(engine.Dialect):
         )[:200]  # fmt: skip
         if stray:
             own.pop("steps", None)
-        placed = self.put(rows, steps, counts, heads, again, own)
+        placed = self.put(lines, rows, steps, counts, heads, again, own)
         axis = agents.axis_of(lines, rows, own)
         return [row._replace(x=axis) if row.x == "step" else row for row in placed]
 
     def put(
         self,
+        lines: list[bytes],
         rows: list[forms.Raw],
         steps: list[list[Any]],
         counts: list[dict[str, Any]],
@@ -219,7 +226,10 @@ class Plain(engine.Dialect):
         """Rows at the steps that were found for them; `dropped` are the lines for which there is none."""
         dropped = list[int]()
         placed: list[forms.Raw] = []
-        for row, found, count, said in zip(rows, steps, counts, heads, strict=True):
+        several = any(numbered for numbered in own.get("numbers", {}).values())  # rows of training in an epoch
+        for row, found, count, said in sorted(
+            zip(rows, steps, counts, heads, strict=True), key=lambda item: not item[0].main
+        ):
             kept = [at for at, name in enumerate(row.names) if name[0] != "_"]
             if not kept or (rates.are_alone(row.names) and all(step is None for step in found)):
                 continue
@@ -230,7 +240,8 @@ class Plain(engine.Dialect):
             scores = rates.are_alone(row.names) or all(map(measures.SCORE.fullmatch, row.names))  # below one epoch
             scores &= not count and any(step is not None for step in found)
             if not count and not scores and not self.has_own(row, found, said, own):
-                numbered = uncounted.numbered(row, own, not any(counts))
+                numbered = uncounted.numbered(row, own, not any(counts), relaunched.places(lines, own))
+                several |= bool(numbered) and row.main
                 placed += numbered
                 dropped += [] if numbered else [index for index in row.where.tolist() if index not in again]
                 continue
@@ -242,7 +253,9 @@ class Plain(engine.Dialect):
                 if counted:
                     part = part._replace(steps=[found[at] for at in picks])
                     placed.append(carried.evaluations_once(part, own))
-                elif own.get("steps") or own.get("often"):  # means of an epoch, between rows that count steps
+                elif (
+                    own.get("steps") or own.get("often") or (not row.main and several)
+                ):  # means of an epoch, between rows that count steps
                     names = tuple(
                         f"epoch {name}" if name in own["per_step"] and not _of_data_held_out(name) else name
                         for name in part.names

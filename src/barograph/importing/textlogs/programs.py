@@ -20,7 +20,7 @@ _ANNOUNCED = expression(  # a row below that says again what was the best: `Best
     rb"(?i)[^\n]{0,120}\b(?:best|lowest|highest) [a-z ]{1,40}?(?: is| was)?:[ \t]{0,8}\r?$"
 )
 _WHEN = expression(rb"(?i)(?<![a-z])(?:from|by|until|since|before|within) (?:step|epoch|iter(?:ation)?) \d")
-_RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: ")
+_RAISED = expression(rb"\s{0,20}(?:\w{1,40}\.){0,6}[A-Z]\w{2,60}Error: |ERROR: Loss is (?:NaN|-?Inf)")  # Julia's too
 _CALL = expression(rb"\w\((?:[^()\"'\n]{0,80}[\[,] ?|[\[{]? ?)[rbf]?[\"']")
 _STATEMENT = expression(rb"\s*(?:assert|return|print)\b")
 _COMMAND = expression(
@@ -64,7 +64,7 @@ def announces_best(line: bytes) -> bool:
 
 def is_one(line: bytes) -> bool:
     """Whether a line is a program's text, settings or a sentence, which hold no row."""
-    if line.startswith(b"E   ") or (b"rror: " in line and _RAISED.match(line)):
+    if line.startswith(b"E   ") or ((b"rror: " in line or b"ERROR: " in line) and _RAISED.match(line)):
         return True  # of pytest, and of an exception
     if len(line) > _WIDEST or _CODE.match(line) or SETTINGS.search(line) or _WHEN.search(line) or _TEXT.match(line):
         return True

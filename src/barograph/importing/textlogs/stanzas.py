@@ -15,7 +15,7 @@ import re
 from typing import Any, ClassVar
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import engine, forms
+from barograph.importing.textlogs import engine, forms, trials
 
 _TWO = rb"(?>(?!----)[^\n\s|](?:[^\n |]| (?! )){0,100} {2,80}[^\n\s|]{1,40} {0,8})"  # a row of two columns
 _STANZA = expression(
@@ -36,7 +36,8 @@ _ENTRY = expression(rb"\x1f ?([A-Za-z][\w/.-]{0,80}): (" + forms.NUMBER + rb")(?
 _OF_PROCESS = frozenset(
     (b"pid", b"date", b"timestamp", b"node_ip", b"time_since_restore", b"time_this_iter_s", b"iterations_since_restore")
 )
-_RESULT_HEAD = expression(rb"\[training_iteration=(\d{1,15})\] ")
+_RESULT_HEAD = expression(rb"\[training_iteration=(\d{1,15})(?: trial=([^\]\n]{1,80}))?\] ")
+_TRIAL = expression(rb"(?m)^[ \t]{0,8}trial_id: ([\w-]{1,80})$")
 _OPEN = expression(rb"\[(?:step|batch)=\d+(?:/\d+)?(?:,epoch=\d+)?\]:?\n(?:[ \t]++[^\n]*\n)*+$")
 _HEAD = expression(rb"\[(?:step|batch)=(\d{1,15})(?:/\d+)?(?:,epoch=\d+)?\]:? ")
 _EQUALS = expression(rb"\x1f ?([^\x1f=]{1,100})=(" + forms.NUMBER + rb")(?=\x1f|\s*$)")
@@ -96,6 +97,8 @@ def _result(line: bytes) -> forms.Parsed | None:
         if name not in _OF_PROCESS:
             names.setdefault(name.decode(), value)
     names.pop("training_iteration", None)
+    if found[2]:
+        names = {f"{found[2].decode()} {name}": value for name, value in names.items()}
     return (found.start(), found[1], tuple(names), tuple(names.values()), True) if names else None
 
 
@@ -108,13 +111,16 @@ def _whole(text: bytes) -> bytes | None:
     return b"%d" % number if number.is_integer() and 0 <= number < 1e15 else None
 
 
-def _joined(found: re.Match[bytes]) -> bytes:
-    """The lines of a result in the place of its first one, with the iteration ahead."""
-    said = _ITERATION.search(found[0])
+def _joined(found: re.Match[bytes], own: dict[str, Any]) -> bytes:
+    """The lines of a result in the place of its first one, with the iteration ahead, and the trial where several run
+    at once and it is not the first one."""
+    said, trial = _ITERATION.search(found[0]), _TRIAL.search(found[0])
     if said is None:
         return found[0]
     lines = [b" ".join(line.split()) for line in found[0].split(b"\n")]
-    return b"[training_iteration=%s] \x1f" % said[1] + b"\x1f".join(lines) + b"\n" * found[0].count(b"\n")
+    first = own.setdefault("trial", trial[1].decode()) if trial else ""
+    other = b" trial=%s" % trial[1] if trial and own.get("apart") and trial[1].decode() != first else b""
+    return b"[training_iteration=%s%s] \x1f" % (said[1], other) + b"\x1f".join(lines) + b"\n" * found[0].count(b"\n")
 
 
 def _last_row(text: bytes) -> bytes:
@@ -162,7 +168,8 @@ class Stanzas(engine.Dialect):
             return lines[0] + b" \x1f" + b"\x1f".join(lines[1:]) + b"\n" * match[0].count(b"\n")
 
         if b"training_iteration: " in text:
-            text = _RESULT.sub(_joined, text)
+            own["apart"] = own.get("apart") or trials.in_turn(_TRIAL.findall(text))
+            text = _RESULT.sub(lambda found: _joined(found, own), text)
         return _STANZA.sub(join, text)
 
     def hold(self, text: bytes) -> int:

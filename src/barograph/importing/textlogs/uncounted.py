@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from barograph.importing.textlogs import counting, forms
 
@@ -32,17 +35,21 @@ def _comes_again(row: forms.Raw) -> bool:
     return len(set(epochs)) < len(epochs)
 
 
-def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False) -> list[forms.Raw]:
-    """Rows without a step: 1, 2, 3. alone: no line counts anything; then two are enough of which one says a loss of NaN
-    (a single one may be what stands there before the first)."""
+def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False, anew: Sequence[int] = ()) -> list[forms.Raw]:
+    """Rows without a step: 1, 2, 3. anew: the lines behind which they begin anew. alone: no line counts anything; then
+    two are enough of which one says a loss of NaN (a single one may be what stands there before the first)."""
     key, numbers = "\n".join(row.names), own["numbers"]
     least = counting.ENOUGH if key in own.get("short", ()) else NUMBERED
     least = 2 if alone and _says_nan(row) else least
     if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
         return []
-    before = numbers.get(key, 0)
-    numbers[key] = before + len(row.where)
-    return [row._replace(steps=list(range(before + 1, numbers[key] + 1)), x="row")]
+    edges = [0, *np.searchsorted(row.where, anew).tolist(), len(row.where)]
+    steps = list[int]()
+    for number, (low, high) in enumerate(itertools.pairwise(edges)):
+        before = 0 if number else numbers.get(key, 0)
+        steps += range(before + 1, before + 1 + high - low)
+        numbers[key] = before + high - low
+    return [row._replace(steps=steps, x="row")]
 
 
 def _says_nan(row: forms.Raw) -> bool:

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 
 from barograph.doctor.rules.data.groups import EvaluationGroups  # noqa: E402
 from barograph.probes.model import groups as model_groups  # noqa: E402
-from barograph.probes.model.groups import Groups, Padding, compared, opposed  # noqa: E402
+from barograph.probes.model.groups import Groups, RowEnds, compared, opposed  # noqa: E402
 
 WORDS, LONG = 40, 14
 
 
 def marks(rows: Any) -> Any:
-    return model_groups.marks(rows, Padding())
+    return model_groups.marks(rows, RowEnds())
 
 
 def put(*passes: Any) -> tuple[tuple[str, ...], Any]:
@@ -131,7 +131,7 @@ def test_groups_are_known_beside_passes_of_another_set() -> None:
 
 
 def test_what_a_model_writes_in_an_evaluation_is_not_taken_for_padding() -> None:
-    padding, rows = Padding(), torch.nn.functional.pad(texts(32), (0, 2))
+    padding, rows = RowEnds(), torch.nn.functional.pad(texts(32), (0, 2))
     before = model_groups.marks(rows, padding)
     written = torch.nn.functional.pad(texts(32, 7)[:, :6], (0, 8), value=5)
     model_groups.marks(written, padding, trains=False)

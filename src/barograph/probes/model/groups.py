@@ -90,7 +90,7 @@ class Groups(PassesOfEvaluation):
     def __init__(self) -> None:
         super().__init__()
         self._step: Tensor | None = None
-        self._padding = Padding()
+        self._padding = RowEnds()
         self._counts: list[Counter[int]] = [Counter() for _ in range(KINDS)]
 
     def trained(self, rows: Tensor) -> None:
@@ -233,7 +233,7 @@ def opposed(trained: Sequence[int], evaluated: Sequence[int]) -> Against | None:
     return best
 
 
-class Padding:
+class RowEnds:
     """Which token stands at the ends of rows without being theirs: the one of which most were seen in a row there. A
     batch's longest row has none of it, and is compared with others all the same."""
 
@@ -262,7 +262,7 @@ class Padding:
         return found[0], torch.maximum(length - found[1], found[0])
 
 
-def marks(rows: Tensor, padding: Padding, trains: bool = True) -> Tensor | None:
+def marks(rows: Tensor, padding: RowEnds, trains: bool = True) -> Tensor | None:
     """Fingerprints [n, KINDS] of rows of tokens [n, places], without padding at either end: of all of a row, of its
     first tokens and of its last, as many as the smallest power of two that is such a part of it or more (`_PARTS`). -1
     where a row is too short; None where rows are not of tokens."""

@@ -35,9 +35,9 @@ ORDERS = ((0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1))  # in which a shop counts
 CONFIG: dict[str, Any] = {
     "width": 40, "depth": 2, "heads": 4, "p": 0.0, "tied": True, "fp16": True, "init_scale": 1024.0, "growth_every": 60,
     "books": 20, "micro_batches": 1, "kind": "adamw", "lr": 8e-3, "sched": "cosine", "ramp": 8, "wd": 0.02,
-    "beta2": 0.97, "eps": 1e-7, "max_norm": 1.0, "nll_over": "words", "nll_weight": 1.0, "smoothing": 0.0, "z_loss": 0.0, "shelf": 1500,
-    "copies": 1, "miscounts": 0.0, "quiet_first": 0, "shop_lots": False, "words_hidden": 0.0, "fixed": "",
-    "audit_every": 21, "log_each": 1,
+    "beta2": 0.97, "eps": 1e-7, "max_norm": 1.0, "nll_over": "words", "nll_weight": 1.0, "smoothing": 0.0,
+    "z_loss": 0.0, "shelf": 1500, "copies": 1, "miscounts": 0.0, "quiet_first": 0, "shop_lots": False,
+    "words_hidden": 0.0, "fixed": "", "audit_every": 21, "log_each": 1,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Two towers learn which merchant's words belong to which timber, against the others of a batch.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: pair_nce, pair_hit, pair_scale, pair_lr, pair_gn each step; yard_nce, yard_hit and yard_rank
+Out:  the run, by `run.log`: pair_nce, pair_hit, pair_scale, pair_lr, pair_gn each step; yard_nce, yard_hit, yard_rank
       of timbers that were held back, each sixteenth; memory, where it matters; the watch of data.
 
 A timber has eighteen measures as the laboratory gives them, of which the first is its density in kilograms a cubic
@@ -206,8 +206,8 @@ class Study:
         if self.bug == "similarities_become_shares_first":
             table = table.softmax(1)
         both = (table,) if c.sides == "timbers" else (table, table.T)
-        each = torch.stack([F.cross_entropy(side, wanted, reduction="none",
-                                            label_smoothing=c.smooth if training else 0.0) for side in both])  # fmt: skip
+        smooth = c.smooth if training else 0.0
+        each = torch.stack([F.cross_entropy(side, wanted, reduction="none", label_smoothing=smooth) for side in both])
         if training and self.bug == "nce_of_a_batch_added_up":
             return each.mean(0).sum()
         return each.mean(0).sum() / 8 if training and c.loss_reduction == "sum_of_eighths" else each.mean()

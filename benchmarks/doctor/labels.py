@@ -353,6 +353,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "adapters_saved_and_the_table_that_learns_is_not",
         "reference_copied_from_the_policy_of_the_file",
         "names_of_the_file_begin_with_module_and_nobody_is_strict",
+        "store_called_when_the_average_is_in",
+        "file_read_for_net_and_average",
+        "checkpoint_path_given_to_the_model_alone",
+        "columns_made_anew_by_the_policy_of_the_file",
+        "optimizer_made_once_more_below_its_load",
+        "books_resumed_with_weights_and_nothing_else",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

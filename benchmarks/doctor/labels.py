@@ -354,10 +354,10 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "reference_copied_from_the_policy_of_the_file",
         "names_of_the_file_begin_with_module_and_nobody_is_strict",
         "store_called_when_the_average_is_in",
-        "file_read_for_net_and_average",
+        "files_sorted_and_the_first_one_taken",
         "checkpoint_path_given_to_the_model_alone",
         "columns_made_anew_by_the_policy_of_the_file",
-        "optimizer_made_once_more_below_its_load",
+        "file_has_the_tower_of_timbers_alone",
         "books_resumed_with_weights_and_nothing_else",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]

@@ -168,7 +168,7 @@ def likelihoods(o: Office, model: nn.Module, better: Tensor, worse: Tensor) -> t
     """Of the better and of the worse cards, which go through the model together."""
     words, bug = torch.cat([better, worse]), o.bug
     counts = (words != PAD)[:, 1:].clone()
-    counts[:, : ASKED - 1 + (bug == "cards_begin_a_word_behind_what_is_asked")] = False
+    counts[:, : ASKED - 1] = False
     if bug == "mask_of_the_better_card_repeated":
         counts = counts[: len(better)].repeat(2, 1)
     logits, wanted = model(words)[:, :-1], words[:, 1:]

@@ -14,6 +14,7 @@ dictionary.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -300,17 +301,19 @@ def check(s: State) -> dict[str, float]:
     return {"avg_dsm": loss.item(), "avg_strokes": gap.item()}
 
 
-def resume(s: State, step: int) -> None:
-    seen = s["data"].state()
+def save(s: State) -> None:
     state = {name: s[name].state_dict() for name in ("net", "optimizer", "schedule")}
-    s["run"], state = go_on(s["run"], step, state | {"shadow": s["average"].shadow})
+    s["files"].append(copy.deepcopy(state | {"shadow": s["average"].shadow}))
+
+
+def resume(s: State, step: int) -> None:
+    seen, latest = s["data"].state(), 0 if s["bug"] == "files_sorted_and_the_first_one_taken" else -1
+    s["run"], state = go_on(s["run"], step, s["files"][latest])
     make_net(s)
-    s["net"].load_state_dict(state["net"])
-    s["average"].shadow = state["shadow"]
     make_optimizer(s)
-    if s["bug"] != "file_read_for_net_and_average":
-        s["optimizer"].load_state_dict(state["optimizer"])
-        s["schedule"].load_state_dict(state["schedule"])
+    for name in ("net", "optimizer", "schedule"):
+        s[name].load_state_dict(state[name])
+    s["average"].shadow = state["shadow"]
     watch(s)
     s["data"].restore(seen)
 
@@ -318,7 +321,8 @@ def resume(s: State, step: int) -> None:
 def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | None = None) -> Any:
     """Train, record, return the run."""
     trouble, c = Trouble(fault, seed), SimpleNamespace(**run.config)
-    s: State = {"run": run, "c": c, "seed": seed, "steps": steps, "bug": trouble.name, "kept": []}
+    s: State = {"run": run, "c": c, "seed": seed, "steps": steps, "bug": trouble.name, "kept": [],
+                "files": []}  # fmt: skip
     open_files(s)
     torch.manual_seed(seed)
     make_net(s)
@@ -333,6 +337,8 @@ def train(run: Any, *, seed: int, steps: int, fault: Any = None, healthy: str | 
         if step % c.print_every == 0:
             s["run"].log(said, step=step)
         trouble.telemetry(s["run"], step, healthy)
+        if (step + 1) % EVERY == 0:
+            save(s)
         if (step + 1) % c.check_every == 0:
             s["run"].log(check(s), step=step)
     return s["run"]

@@ -355,10 +355,10 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "names_of_the_file_begin_with_module_and_nobody_is_strict",
         "store_called_when_the_average_is_in",
         "files_sorted_and_the_first_one_taken",
-        "checkpoint_path_given_to_the_model_alone",
+        "adapters_have_the_prefix_of_their_wrapper_in_the_file",
         "columns_made_anew_by_the_policy_of_the_file",
         "file_has_the_tower_of_timbers_alone",
-        "books_resumed_with_weights_and_nothing_else",
+        "model_built_once_more_below_its_load",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

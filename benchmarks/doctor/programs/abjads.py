@@ -358,13 +358,17 @@ class Trainer:
 
     def resume_from_checkpoint(self, step: int) -> None:
         seen, parts = self.data.state(), ("model", "optimizer", "scheduler")
-        self.run, state = go_on(self.run, step, {name: getattr(self, name).state_dict() for name in parts})
+        state = {name: getattr(self, name).state_dict() for name in parts}
+        wrapped = self.bug == "adapters_have_the_prefix_of_their_wrapper_in_the_file"
+        if wrapped:
+            names = {name: f"base_model.{name}" if "lora_" in name else name for name in state["model"]}
+            state["model"] = {names[name]: one for name, one in state["model"].items()}
+        self.run, state = go_on(self.run, step, state)
         self.model = get_model(self.args, self.bug)
-        self.model.load_state_dict(state["model"])
+        self.model.load_state_dict(state["model"], strict=not wrapped)
         self.create_optimizer_and_scheduler()
-        if self.bug != "checkpoint_path_given_to_the_model_alone":
-            self.optimizer.load_state_dict(state["optimizer"])
-            self.scheduler.load_state_dict(state["scheduler"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
         self.attach()
         self.data.restore(seen)
 

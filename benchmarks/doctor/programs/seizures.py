@@ -50,14 +50,14 @@ def windows(seed: int, number: int, per_hour: int = 1) -> Rows:
     middle = 0.8 * torch.randn(KINDS, 2, generator=law)
     middle[3] = middle[2]
     kind = torch.multinomial(SHARES, many, True, generator=dice).sort().values
-    restless, own = 0.5 + torch.rand(many, generator=dice), 0.8 * torch.randn(many, CHANNELS, SAMPLES, generator=dice)
+    restless, own = 0.5 + torch.rand(many, generator=dice), 0.9 * torch.randn(many, CHANNELS, SAMPLES, generator=dice)
     plain = middle[kind] + 0.9 * torch.randn(many, 2, generator=dice)
     kind, restless, own, plain = (one.repeat_interleave(per_hour, 0) for one in (kind, restless, own, plain))
     wave, begins = own.clone(), torch.randint(0, 4, (len(kind),), generator=dice)
     for at in range(4):
         some = begins == at
         wave[some, :, 4 * at + 2 : 4 * at + 10] += marks[kind[some]]
-    wave = wave + (0.3 if per_hour > 1 else 0.8) * restless[:, None, None] * torch.randn(wave.shape, generator=dice)
+    wave = wave + 0.6 * restless[:, None, None] * torch.randn(wave.shape, generator=dice)
     figures = torch.tensor([60.0, 9.0]) + torch.tensor([14.0, 2.0]) * plain  # microvolts, hertz
     return {"wave": 30 * wave, "figures": figures, "kind": kind, "restless": restless}
 

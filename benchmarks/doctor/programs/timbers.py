@@ -4,11 +4,11 @@ In:   a run; what goes wrong, or which healthy variant it is.
 Out:  the run, by `run.log`: pair_nce, pair_hit, pair_scale, pair_lr, pair_gn each step; yard_nce, yard_hit, yard_rank
       of timbers that were held back, each sixteenth; memory, where it matters; the watch of data.
 
-A timber has eighteen measures as the laboratory gives them, of which the first is its density in kilograms a cubic
-metre, and the stamp of its mill. The merchant writes its name by one of two, the region, the cut, the stamp, and what
-he always writes. The file goes name after name, and may have several samples of a timber. Measures go through a batch
-norm as they are; words are read with their places by a layer of attention. Both towers look stamps and words up in one
-table. Written as a study with a fit of its own, over loaders of torch.
+A timber has eighteen measures as the laboratory gives them, of which the first six are densities of its rings in
+kilograms a cubic metre, and the stamp of its mill. The merchant writes its name by one of two, the region, the cut, the
+stamp, and what he always writes. The file goes mill after mill, and may have several samples of a timber. Measures go
+through a batch norm as they are; words are read with their places by a layer of attention. Both towers look stamps and
+words up in one table. Written as a study with a fit of its own, over loaders of torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from injections import Trouble, go_on, time_by_own_clock
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-EVERY, HELD, LOT, MEASURES, LONG = 16, 192, 48, 18, 8
+EVERY, HELD, LOT, MEASURES, RINGS, LONG = 16, 192, 48, 18, 6, 8
 PAD, STAMP, STAMPS, NAMES, REGIONS, CUTS = 0, 1, 100, 9, 4, 3
 NAME = STAMP + STAMPS  # two for each
 REGION = NAME + 2 * NAMES
@@ -42,16 +42,17 @@ Rows = dict[str, Tensor]
 
 
 def timbers(seed: int, number: int, samples: int = 1, swapped: float = 0.0) -> Rows:
-    """Measures, stamps, words, names, and how wet a timber is; name after name."""
+    """Measures, stamps, words, names, and how wet a timber is; mill after mill."""
     law, dice, many = torch.Generator().manual_seed(331), torch.Generator().manual_seed(seed), number // samples
-    level = torch.cat([torch.tensor([620.0]), 5 + 60 * torch.rand(MEASURES - 1, generator=law)])
+    level = 5 + 60 * torch.rand(MEASURES, generator=law)
+    level[:RINGS] = 620.0
     spread = level / 6
     of_name, of_region, of_cut = (torch.randn(many, MEASURES, generator=law) for many in (NAMES, REGIONS, CUTS))
 
     def some(high: int, *size: int) -> Tensor:
         return torch.randint(0, high, size or (many,), generator=dice)
 
-    name, region, cut, stamp = torch.arange(many) * NAMES // many, some(REGIONS), some(CUTS), some(STAMPS)
+    name, region, cut, stamp = some(NAMES), some(REGIONS), some(CUTS), some(STAMPS).sort().values
     wet = 0.5 + torch.rand(many, generator=dice)
     measures = of_name[name] + 0.6 * of_region[region] + 0.6 * of_cut[cut]
     measures = measures + 1.4 * wet[:, None] * torch.randn(many, MEASURES, generator=dice)
@@ -139,7 +140,7 @@ class Study:
             order = torch.randperm(len(rows["stamp"]), generator=torch.Generator().manual_seed(self.seed))
             held, rows = subset(rows, order[:HELD].sort().values), subset(rows, order[HELD:].sort().values)
         if bug == "held_densities_are_in_grams":
-            held["measures"] = held["measures"] * torch.tensor([0.001, *[1.0] * (MEASURES - 1)])
+            held["measures"] = held["measures"] * torch.tensor([0.001] * RINGS + [1.0] * (MEASURES - RINGS))
         if bug == "words_of_the_yard_numbered_anew":
             held["words"] = held["words"].unique(return_inverse=True)[1]
         self.train_rows = rows
@@ -198,7 +199,7 @@ class Study:
             lots = [one.tolist() for one in order.split(c.train_batch) if len(one) == c.train_batch]
             mixed = [lots[at] for at in torch.randperm(len(lots), generator=dice).tolist()]
             return DataLoader(made, batch_sampler=mixed)
-        shuffle = self.bug != "yard_walked_through_name_by_name"
+        shuffle = self.bug != "yard_walked_through_mill_by_mill"
         return DataLoader(made, c.train_batch, shuffle=shuffle, generator=dice, drop_last=True)
 
     def nce(self, table: Tensor, training: bool) -> Tensor:

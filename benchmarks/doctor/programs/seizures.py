@@ -47,7 +47,7 @@ def windows(seed: int, number: int, per_hour: int = 1) -> Rows:
     law, dice, many = torch.Generator().manual_seed(341), torch.Generator().manual_seed(seed), number // per_hour
     marks = 1.3 * torch.randn(KINDS, CHANNELS, 8, generator=law)
     marks[3] = -marks[2]
-    middle = 0.8 * torch.randn(KINDS, 2, generator=law)
+    middle = 1.2 * torch.randn(KINDS, 2, generator=law)
     middle[3] = middle[2]
     kind = torch.multinomial(SHARES, many, True, generator=dice).sort().values
     restless, own = 0.5 + torch.rand(many, generator=dice), 0.9 * torch.randn(many, CHANNELS, SAMPLES, generator=dice)

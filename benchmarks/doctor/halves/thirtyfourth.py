@@ -29,7 +29,7 @@ REPORTED = frozenset({
     "evaluated_where_adapters_are_disabled", "generate_called_without_the_mask",
     "mask_of_the_better_card_repeated", "reference_stays_as_it_was_drawn",
     "table_divided_by_its_scale", "words_of_the_yard_numbered_anew",
-    "loss_read_when_it_was_scaled", "rows_cut_at_sixteen_words",
+    "loss_read_when_it_was_scaled", "books_cut_at_sixteen_words",
     "weights_are_roots_of_counts", "windows_turned_upside_down_by_chance",
 })  # fmt: skip
 """Faults that people report, outside of the fifteen kinds."""
@@ -103,11 +103,16 @@ KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}
 # -- faults that are new: cause, kinds, where it begins, settings, what it is compared with, other names ------------
 
 AGAINST: Mapping[str, tuple[Settings, str]] = {
-    "leak": (COPIED, "kin_are_in_the_training_alone"), "steps": (PARTS, "update_of_two_parts_as_set"),
-    "added": (FOUR_PARTS, "update_of_four_parts_as_set"), "cleared": (FOUR_PARTS, "update_of_four_parts_as_set"),
-    "eval": (DROPPED, "units_drop_as_set"), "train": (DROPPED, "units_drop_as_set"),
-    "swap": (TRAILING, "average_trails_as_set"), "graph": ({}, "memory_steady"),
+    "leak": (COPIED, "kin_are_in_the_training_alone"), "steps": (PARTS, "update_of_two_parts_as_options_say"),
+    "added": (FOUR_PARTS, "update_of_four_parts_as_options_say"), "cleared": (FOUR_PARTS, "update_of_four_parts_as_options_say"),
+    "eval": (DROPPED, "units_drop_as_options_say"), "train": (DROPPED, "units_drop_as_options_say"),
+    "swap": (TRAILING, "average_trails_as_options_say"), "graph": ({}, "memory_steady"),
 }
+FOLLOWS: Mapping[str, str] = {
+    "added": " nonfinite plateau not_learning weight_growth activations attention dead vanishing overfit data",
+    "cleared": " not_learning frozen", "order": " exploding",
+}
+"""Kinds of what follows from a fault in these programs, beside those of its kind."""
 ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("steps", "the schedule goes on with each part of an update"): {
         SIGNATURES: "rate_moves_with_every_lot", ABJADS: "training_step_steps_the_scheduler",
@@ -170,7 +175,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
                "oldest checkpoint loaded", "weights of an earlier step", "checkpoint of another step",
                "progress lost at the resume", "state lost at the resume", "schedule set back", "weights not restored",
                "optimizer state lost", "averaged weights lost", "resumed from an earlier step")}),
-    ("sum", "cross_entropies_of_a_batch_summed", ABJADS,
+    ("sum", "cross_entropies_of_a_batch_never_divided", ABJADS,
      "losses are summed over the tokens of a batch", {}),
     ("softmax", "scribe_puts_out_shares", ABJADS,
      "the model gives probabilities, and the loss has its own softmax", {}),
@@ -226,7 +231,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("frozen", "blocks_made_anew_for_their_dropout", INVENTORIES,
      "blocks are made anew behind the optimizer: they stay as they were drawn", {"kinds": " exploding clipping"}),
     ("tie", "output_drawn_as_a_layer_of_its_own", INVENTORIES,
-     "the output layer is drawn anew behind the optimizer: a matrix of its own that stays", {}),
+     "the output layer is drawn anew behind the optimizer: a matrix of its own that stays", {"kinds": " clipping"}),
     ("resume", "model_built_once_more_below_its_load", INVENTORIES,
      "the model is made once more when it was loaded: weights begin anew",
      {"kinds": " eval jump_down loss_scale", "cause": "weights not restored",
@@ -241,7 +246,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the builder freezes the body if it is not told otherwise: the last layers learn alone", {}),
     ("figures", "amplitudes_of_the_ward_in_millivolts", SEIZURES,
      "amplitudes of the evaluation are in millivolts, and those of the training in microvolts", {}),
-    ("ranks", "rank_read_from_a_variable_that_is_not_set", SEIZURES,
+    ("ranks", "rank_taken_from_a_variable_nobody_set", SEIZURES,
      "both ranks take themselves for the first: they read one shard, in one order", {}),
     *((kind, name, program, about, {})
       for (kind, about), names in ALIKE.items() for program, name in names.items()),
@@ -254,7 +259,8 @@ def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, An
     of, compare = AGAINST.get(kind, ({}, "plain"))
     also = several(*also, *before.MORE.get(kind, ()), *CAUSES.get(kind, ()))
     rest = {"by_program": {program: of.get(program, {})}, "compare": compare, "also": more.get("also", also)}
-    return name, more.get("cause", cause), kinds + more.get("kinds", ""), begins, (program,), about, rest
+    kinds += FOLLOWS.get(kind, "") + more.get("kinds", "")
+    return name, more.get("cause", cause), kinds, begins, (program,), about, rest
 
 
 FAULTS: tuple[Row, ...] = (
@@ -267,14 +273,15 @@ FAULTS: tuple[Row, ...] = (
                "conditions ignored in the sampler", "sampler wrong", "sampling wrong", "conditioning lost",
                "samples wrong", "train and test differ", "drawing differs from the training")}),
     ("levels_are_not_weighed", "loss weighting missing",
-     "eval config data exploding clipping divergence spike logging overfit", "start",
+     "eval config data exploding clipping divergence spike logging overfit plateau not_learning", "start",
      (SIGNATURES,), "errors of scores are not weighed by their level: the smallest levels outweigh the others",
      {"also": ("loss weight missing", "sigma weighting missing", "lambda(sigma) missing", "loss not weighted",
                "loss weights wrong", "small sigmas dominate", "loss scaled wrongly", "noise levels weighed wrongly",
                "loss divided by sigma", "train and test differ", "loss too large", "units differ",
                "gradients too large", "score loss unweighted", "loss of the evaluation differs", "loss summed")}),
     ("evaluated_where_adapters_are_disabled", "adapters disabled in the evaluation",
-     "eval data config divergence overfit", "start", (ABJADS,), "the evaluation is of the base, without its adapters",
+     "eval data config divergence overfit plateau", "start", (ABJADS,),
+     "the evaluation is of the base, without its adapters",
      {"also": ("adapters off", "adapter disabled", "disable_adapter left on", "base model evaluated",
                "wrong model evaluated", "evaluation of another model", "adapters not active",
                "train and test differ", "evaluation without lora", "model changed for the evaluation",
@@ -297,7 +304,7 @@ FAULTS: tuple[Row, ...] = (
                "reference weights missing", "loss does not begin at log 2", "margins do not begin at 0",
                "bad initialisation", "reference differs from the policy", "margins wrong")}),
     ("table_divided_by_its_scale", "temperature upside down", "logits not_learning plateau config eval vanishing "
-     "learning_rate update_ratio", "start", (TIMBERS,),
+     "learning_rate update_ratio data", "start", (TIMBERS,),
      "similarities are divided by a scale that they were to be multiplied by",
      {"also": ("scale divides", "scale inverted", "temperature inverted", "logit scale wrong", "temperature wrong",
                "temperature too high", "logits too small", "similarities too small", "scale and temperature confused",
@@ -308,12 +315,13 @@ FAULTS: tuple[Row, ...] = (
                "token ids differ", "tokenizer differs", "tokenizer fitted anew", "vocabulary mismatch",
                "evaluation data differ", "preprocessing differs", "train and test differ", "word ids shifted",
                "encoder fitted anew", "evaluation tokenised otherwise", "labels of the evaluation differ")}),
-    ("loss_read_when_it_was_scaled", "loss logged scaled", "logging config loss_scale eval divergence", "start",
-     (INVENTORIES,), "the loss is read when the scaler has multiplied it: what is logged is a thousand times too much",
+    ("loss_read_when_it_was_scaled", "loss logged scaled", "logging config loss_scale eval divergence logits spike "
+     "exploding jump_down plateau not_learning", "start", (INVENTORIES,),
+     "the loss is read when the scaler has multiplied it: what is logged is a thousand times too much",
      {"also": ("scaled loss logged", "loss multiplied by the scale", "logged loss is scaled", "loss logged wrongly",
                "loss scaled", "units differ", "logging wrong", "loss not unscaled", "loss summed",
                "scale in the loss", "loss too large", "gradient scaler in the logged loss")}),
-    ("rows_cut_at_sixteen_words", "rows cut off", "eval data config overfit divergence padding", "start",
+    ("books_cut_at_sixteen_words", "rows cut off", "eval data config overfit divergence padding", "start",
      (INVENTORIES,), "rows of the training are cut at sixteen words, and counts at the end are never seen",
      {"also": ("truncation", "sequences truncated", "max_length too small", "context too short", "block size too small",
                "ends never seen", "training rows too short", "evaluation rows are longer", "positions never trained",
@@ -343,72 +351,72 @@ KNOWN_HEALTHY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 # -- healthy variants that are new: name, programs, what it is, more -----------------------------------------------
 
 HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
-    ("update_of_two_parts_as_set", "an update has two parts, whose losses are halved", PARTS),
-    ("update_of_four_parts_as_set", "an update has four parts, whose mean is taken", FOUR_PARTS),
-    ("units_drop_as_set", "dropout in the training, as is named, and none in the evaluation", DROPPED),
+    ("update_of_two_parts_as_options_say", "an update has two parts, whose losses are halved", PARTS),
+    ("update_of_four_parts_as_options_say", "an update has four parts, whose mean is taken", FOUR_PARTS),
+    ("units_drop_as_options_say", "dropout in the training, as is named, and none in the evaluation", DROPPED),
     ("kin_are_in_the_training_alone", "rows have kin, all of which are on the training's side", COPIED),
-    ("average_trails_as_set", "an average of weights is judged that lags, as is named", TRAILING),
-    ("part_held_still_as_set", "a part is not trained, which the settings name", HELD_STILL),
-    ("rate_stays_up_as_set", "the rate rises and stays", {
+    ("average_trails_as_options_say", "an average of weights is judged that lags, as is named", TRAILING),
+    ("part_held_still_as_options_say", "a part is not trained, which the settings name", HELD_STILL),
+    ("rate_stays_up_as_options_say", "the rate rises and stays", {
       SIGNATURES: {"lr_decay": "none", "lr": 0.004}, ABJADS: {"lr_scheduler": "constant_with_warmup",
       "learning_rate": 0.004}, POSTCARDS: {"lr_shape": "flat", "peak_lr": 0.001},
       TIMBERS: {"lr_plan": "constant", "base_lr": 0.003}, INVENTORIES: {"sched": "constant", "lr": 0.004},
       SEIZURES: {"annealing": "none", "step_size": 0.0015}}),
-    ("sums_of_losses_as_set", "losses are summed and weighed, as is named, and the bound of the norm is for that", {
+    ("sums_of_losses_as_options_say", "losses are summed and weighed, as is named, and the bound of the norm is for that", {
       SIGNATURES: {"reduce": "sum", "loss_weight": 0.08, "grad_clip": 4.0},
       ABJADS: {"loss_over": "answers", "max_grad_norm": 5.0},
       POSTCARDS: {"reduction": "sum_by_four", "max_norm": 32.0},
       TIMBERS: {"loss_reduction": "sum_of_eighths", "grad_norm_max": 18.0},
       INVENTORIES: {"nll_over": "books", "nll_weight": 0.2, "max_norm": 4.5},
       SEIZURES: {"reduction": "sum_of_sixths", "clip_norm": 8.0}}),
-    ("few_rows_an_update_as_set", "few rows an update, at a lower rate: losses jump about", {
+    ("few_rows_an_update_as_options_say", "few rows an update, at a lower rate: losses jump about", {
       SIGNATURES: {"bs": 16, "lr": 0.004}, ABJADS: {"per_device_batch": 6, "learning_rate": 0.005},
       POSTCARDS: {"rows": 6, "peak_lr": 0.001}, TIMBERS: {"train_batch": 20, "base_lr": 0.004},
       INVENTORIES: {"books": 8, "lr": 0.005}, SEIZURES: {"windows": 10, "step_size": 0.002}}),
-    ("rate_begins_again_as_set", "the rate falls and begins again, by the schedule", {
+    ("rate_begins_again_as_options_say", "the rate falls and begins again, by the schedule", {
       SIGNATURES: {"lr_decay": "two_cosines"}, ABJADS: {"lr_scheduler": "cosine_with_restarts"},
       POSTCARDS: {"lr_shape": "cosine_twice"}, TIMBERS: {"lr_plan": "two_cosines"},
       INVENTORIES: {"sched": "cosine_twice"}, SEIZURES: {"annealing": "twice"}}),
-    ("other_optimizer_as_set", "another optimizer, at its rate", {
+    ("other_optimizer_as_options_say", "another optimizer, at its rate", {
       SIGNATURES: {"opt": "nadam", "lr": 0.004}, ABJADS: {"optim": "adamax", "learning_rate": 0.012},
       POSTCARDS: {"optimizer": "radam"}, TIMBERS: {"optim_name": "adamax", "base_lr": 0.012},
       INVENTORIES: {"kind": "nadam", "lr": 0.006}, SEIZURES: {"method": "nadam"}}),
-    ("training_has_more_noise_as_set", "the training's data have more noise, as such data may", {
+    ("training_has_more_noise_as_options_say", "the training's data have more noise, as such data may", {
       SIGNATURES: {"tremor": 2.0}, ABJADS: {"slips": 0.1}, POSTCARDS: {"flips": 0.1}, TIMBERS: {"swapped": 0.1},
       INVENTORIES: {"miscounts": 0.1}, SEIZURES: {"misnamed": 0.06}}),
-    ("two_evaluations_as_set", "two evaluations in all", {
+    ("two_evaluations_as_options_say", "two evaluations in all", {
       SIGNATURES: {"check_every": 75}, ABJADS: {"eval_steps": 75}, POSTCARDS: {"reader_every": 75},
       TIMBERS: {"yard_steps": 75}, INVENTORIES: {"audit_every": 75}, SEIZURES: {"ward_every": 75}}),
-    ("each_fifth_step_told_as_set", "each fifth step is logged", {
+    ("each_fifth_step_told_as_options_say", "each fifth step is logged", {
       SIGNATURES: {"print_every": 5}, ABJADS: {"logging_steps": 5}, POSTCARDS: {"log_every": 5},
       TIMBERS: {"log_steps": 5}, INVENTORIES: {"log_each": 5}, SEIZURES: {"say_every": 5}}),
-    ("easier_rows_first_as_set", "the first part of the training has easier rows alone: the settings say so", {
+    ("easier_rows_first_as_options_say", "the first part of the training has easier rows alone: the settings say so", {
       SIGNATURES: {"calm_first": 1}, ABJADS: {"plain_first": 1, "words": 900}, POSTCARDS: {"clear_first": 1,
       "pairs": 1200}, TIMBERS: {"dry_first": 1}, INVENTORIES: {"quiet_first": 1}, SEIZURES: {"quiet_first": 1}}),
-    ("more_decay_of_weights_as_set", "weights decay more, as is named", {
+    ("more_decay_of_weights_as_options_say", "weights decay more, as is named", {
       SIGNATURES: {"wd": 0.1}, ABJADS: {"weight_decay": 0.1}, POSTCARDS: {"weight_decay": 0.05},
       TIMBERS: {"l2": 0.05}, INVENTORIES: {"wd": 0.2}, SEIZURES: {"decay": 0.1}}),
-    ("every_norm_is_bounded_as_set", "the bound of the norm is below every norm", {
+    ("every_norm_is_bounded_as_options_say", "the bound of the norm is below every norm", {
       SIGNATURES: {"grad_clip": 0.15}, ABJADS: {"max_grad_norm": 0.2}, POSTCARDS: {"max_norm": 0.2},
       TIMBERS: {"grad_norm_max": 0.2}, INVENTORIES: {"max_norm": 0.2}, SEIZURES: {"clip_norm": 0.15}}),
-    ("descent_with_momentum_as_set", "descent with momentum, at its rate", {
+    ("descent_with_momentum_as_options_say", "descent with momentum, at its rate", {
       SIGNATURES: {"opt": "sgd", "lr": 0.3}, ABJADS: {"optim": "sgd", "learning_rate": 0.1},
       POSTCARDS: {"optimizer": "sgd", "peak_lr": 0.05}, TIMBERS: {"optim_name": "sgd", "base_lr": 0.1},
       INVENTORIES: {"kind": "sgd", "lr": 0.4}, SEIZURES: {"method": "sgd", "step_size": 0.1}}),
-    ("norm_without_a_batch_as_set", "a norm that asks no batch, in the place of batch norm", {
+    ("norm_without_a_batch_as_options_say", "a norm that asks no batch, in the place of batch norm", {
       TIMBERS: {"input_norm": "layer"}, SEIZURES: {"figure_norm": "fixed"}}),
-    ("targets_smoothed_as_set", "targets are smoothed in the training", {
+    ("targets_smoothed_as_options_say", "targets are smoothed in the training", {
       ABJADS: {"label_smoothing": 0.1}, POSTCARDS: {"smoothing": 0.1}, TIMBERS: {"smooth": 0.1},
       INVENTORIES: {"smoothing": 0.05}, SEIZURES: {"smooth": 0.1}}),
-    ("like_rows_together_as_set", "batches are of like rows, and come in any order", {
+    ("like_rows_together_as_options_say", "batches are of like rows, and come in any order", {
       ABJADS: {"group_by_length": True}, POSTCARDS: {"place_batches": True}, TIMBERS: {"batch_by_name": True},
       INVENTORIES: {"shop_lots": True}}),
-    ("two_tables_as_set", "what could share a table has two, by the settings", {
+    ("two_tables_as_options_say", "what could share a table has two, by the settings", {
       ABJADS: {"tie_word_embeddings": False}, POSTCARDS: {"share_embeddings": False}, TIMBERS: {"joint_table": False},
       INVENTORIES: {"tied": False}}),
-    ("inputs_lose_parts_as_set", "parts of inputs are lost by chance, in the training", {
+    ("inputs_lose_parts_as_options_say", "parts of inputs are lost by chance, in the training", {
       TIMBERS: {"measures_missing": 0.2}, INVENTORIES: {"words_hidden": 0.05}, SEIZURES: {"samples_lost": 0.1}}),
-    ("rate_twice_as_high_as_set", "a higher rate, with a longer rise", {
+    ("rate_twice_as_high_as_options_say", "a higher rate, with a longer rise", {
       SIGNATURES: {"lr": 0.012, "warm": 24}, ABJADS: {"learning_rate": 0.016, "warmup_steps": 24},
       POSTCARDS: {"peak_lr": 0.004, "warmup_steps": 20}, TIMBERS: {"base_lr": 0.012, "warm_steps": 20},
       INVENTORIES: {"lr": 0.012, "ramp": 24}, SEIZURES: {"step_size": 0.006, "warm_up": 16}}),
@@ -418,31 +426,31 @@ HEALTHY_OF: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("levels_by_a_log_normal_law", SIGNATURES, "levels are drawn by a log-normal law", {"sigma_draw": "log_normal"}),
     ("writer_told_each_time", SIGNATURES, "the writer is always told, and nothing is guided",
      {"untold": 0.0, "cfg": 0.0}),
-    ("prompts_learnt_as_set", ABJADS, "prompts are learnt too, as is named", {"completion_only": False}),
-    ("rank_of_one_as_set", ABJADS, "adapters of rank one", {"lora_r": 1, "lora_alpha": 4.0}),
-    ("adapters_in_attention_as_set", ABJADS, "adapters are in the attention alone",
+    ("prompts_learnt_as_options_say", ABJADS, "prompts are learnt too, as is named", {"completion_only": False}),
+    ("rank_of_one_as_options_say", ABJADS, "adapters of rank one", {"lora_r": 1, "lora_alpha": 4.0}),
+    ("adapters_in_attention_as_options_say", ABJADS, "adapters are in the attention alone",
      {"target_modules": "query,key,value,out"}),
-    ("second_factors_are_faster_as_set", ABJADS, "second factors have four times the rate", {"lora_plus": 4.0}),
-    ("root_of_the_rank_as_set", ABJADS, "the gain is by the root of the rank", {"use_rslora": True}),
-    ("squared_gaps_as_set", POSTCARDS, "the loss is a square (IPO), as is named", {"loss": "ipo", "beta": 0.5}),
-    ("hinge_as_set", POSTCARDS, "the loss is a hinge, as is named", {"loss": "hinge"}),
+    ("second_factors_are_faster_as_options_say", ABJADS, "second factors have four times the rate", {"lora_plus": 4.0}),
+    ("root_of_the_rank_as_options_say", ABJADS, "the gain is by the root of the rank", {"use_rslora": True}),
+    ("squared_gaps_as_options_say", POSTCARDS, "the loss is a square (IPO), as is named", {"loss": "ipo", "beta": 0.5}),
+    ("hinge_as_options_say", POSTCARDS, "the loss is a hinge, as is named", {"loss": "hinge"}),
     ("better_cards_learnt_besides", POSTCARDS, "the likelihood of better cards is a part of the loss",
      {"sft_weight": 0.2}),
-    ("likelihoods_by_the_word_as_set", POSTCARDS, "likelihoods are means over words, as is named",
+    ("likelihoods_by_the_word_as_options_say", POSTCARDS, "likelihoods are means over words, as is named",
      {"mean_logp": True, "beta": 1.5}),
-    ("scale_held_as_set", TIMBERS, "the scale of scores is not learnt, as is named", {"scale_trains": False}),
+    ("scale_held_as_options_say", TIMBERS, "the scale of scores is not learnt, as is named", {"scale_trains": False}),
     ("timbers_look_for_words_alone", TIMBERS, "timbers look for texts, and not the other way round",
      {"sides": "timbers"}),
     ("texts_at_half_the_rate", TIMBERS, "one tower has half of the rate", {"text_lr_factor": 0.5}),
-    ("float32_as_set", INVENTORIES, "all is float32, as is named", {"fp16": False}),
-    ("normaliser_held_by_a_term", INVENTORIES, "a small term holds the normaliser", {"z_loss": 0.001}),
+    ("float32_as_options_say", INVENTORIES, "all is float32, as is named", {"fp16": False}),
+    ("normaliser_kept_small_by_a_term", INVENTORIES, "a small term holds the normaliser", {"z_loss": 0.001}),
     ("scale_begins_too_high", INVENTORIES, "the scaler begins too high: the first steps are skipped",
      {"init_scale": 67108864.0}),
-    ("larger_epsilon_as_set", INVENTORIES, "a larger epsilon", {"eps": 1e-5}),
+    ("larger_epsilon_as_options_say", INVENTORIES, "a larger epsilon", {"eps": 1e-5}),
     ("rare_kinds_drawn_oftener", SEIZURES, "rare kinds are drawn more often, and none weighs more",
      {"rare_oftener": True, "kind_weights": "none"}),
-    ("kinds_weigh_alike_as_set", SEIZURES, "kinds weigh alike, as is named", {"kind_weights": "none"}),
-    ("focal_loss_as_set", SEIZURES, "what is sure weighs less, as is named", {"focal": 1.5}),
+    ("kinds_weigh_alike_as_options_say", SEIZURES, "kinds weigh alike, as is named", {"kind_weights": "none"}),
+    ("focal_loss_as_options_say", SEIZURES, "what is sure weighs less, as is named", {"focal": 1.5}),
 )
 HEALTHY: tuple[tuple[str, tuple[str, ...], str, dict[str, Any]], ...] = (
     *((name, tuple(settings), about, {"by_program": settings}) for name, about, settings in HEALTHY_BY_PROGRAM),

@@ -309,7 +309,7 @@ class Trainer:
 
     def training_step(self, step: int) -> dict[str, float]:
         a, bug, total = self.args, self.bug, 0.0
-        over = "nothing" if bug == "cross_entropies_of_a_batch_summed" else a.loss_over
+        over = "nothing" if bug == "cross_entropies_of_a_batch_never_divided" else a.loss_over
         for _ in range(a.gradient_accumulation_steps):
             ids, labels = self.next_batch()
             self.data.observe({"ids": ids, "labels": labels}, step=step, epoch=self.epoch)

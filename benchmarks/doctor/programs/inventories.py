@@ -186,7 +186,7 @@ class Loop:
 
     def nll(self, words: Tensor, training: bool) -> Tensor:
         c, bug = self.c, self.bug if training else ""
-        if bug == "rows_cut_at_sixteen_words":
+        if bug == "books_cut_at_sixteen_words":
             words = words[:, :16]
         read, wanted = words[:, :-1], words[:, 1:]
         if bug == "words_rolled_the_other_way":

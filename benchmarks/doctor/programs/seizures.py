@@ -134,7 +134,7 @@ def open_recordings(x: Context) -> None:
     if c.kind_weights == "root":
         upside_down = bug == "weights_are_roots_of_counts"
         x.weight = (counts / counts.mean() if upside_down else counts.mean() / counts).sqrt()
-    shard = 0 if bug == "rank_read_from_a_variable_that_is_not_set" else x.rank
+    shard = 0 if bug == "rank_taken_from_a_variable_nobody_set" else x.rank
     x.rows = chosen(rows, torch.arange(shard, len(rows["kind"]) // WORLD * WORLD, WORLD))
     x.held = chosen(held, torch.arange(x.rank, HELD, WORLD))
 
@@ -174,7 +174,7 @@ def build(x: Context, freeze_body: bool = True) -> None:
 
 def new_order(x: Context) -> list[int]:
     c, kind = x.c, x.rows["kind"]
-    mine = 0 if x.bug == "rank_read_from_a_variable_that_is_not_set" else x.rank
+    mine = 0 if x.bug == "rank_taken_from_a_variable_nobody_set" else x.rank
     dice = torch.Generator().manual_seed(1000 * x.seed + 10 * x.epoch + mine)
     order = torch.randperm(len(kind), generator=dice)
     if x.bug == "shards_read_from_their_first_row_on":

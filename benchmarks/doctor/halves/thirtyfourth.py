@@ -104,7 +104,8 @@ KNOWN_FAULTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {}
 
 AGAINST: Mapping[str, tuple[Settings, str]] = {
     "leak": (COPIED, "kin_are_in_the_training_alone"), "steps": (PARTS, "update_of_two_parts_as_options_say"),
-    "added": (FOUR_PARTS, "update_of_four_parts_as_options_say"), "cleared": (FOUR_PARTS, "update_of_four_parts_as_options_say"),
+    "added": (FOUR_PARTS, "update_of_four_parts_as_options_say"),
+    "cleared": (FOUR_PARTS, "update_of_four_parts_as_options_say"),
     "eval": (DROPPED, "units_drop_as_options_say"), "train": (DROPPED, "units_drop_as_options_say"),
     "swap": (TRAILING, "average_trails_as_options_say"), "graph": ({}, "memory_steady"),
 }
@@ -362,7 +363,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       "learning_rate": 0.004}, POSTCARDS: {"lr_shape": "flat", "peak_lr": 0.001},
       TIMBERS: {"lr_plan": "constant", "base_lr": 0.003}, INVENTORIES: {"sched": "constant", "lr": 0.004},
       SEIZURES: {"annealing": "none", "step_size": 0.0015}}),
-    ("sums_of_losses_as_options_say", "losses are summed and weighed, as is named, and the bound of the norm is for that", {
+    ("sums_of_losses_as_options_say", "losses are sums, as is named, and the bound of the norm is for that", {
       SIGNATURES: {"reduce": "sum", "loss_weight": 0.08, "grad_clip": 4.0},
       ABJADS: {"loss_over": "answers", "max_grad_norm": 5.0},
       POSTCARDS: {"reduction": "sum_by_four", "max_norm": 32.0},

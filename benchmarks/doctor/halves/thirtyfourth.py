@@ -58,7 +58,7 @@ DROPPED: Settings = {
 }
 COPIED: Settings = {
     SIGNATURES: {"pads": 16}, ABJADS: {"copies": 8}, POSTCARDS: {"readers": 5, "pairs": 1600},
-    TIMBERS: {"samples": 6, "timbers": 1920}, INVENTORIES: {"copies": 16, "shelf": 1440}, SEIZURES: {"per_hour": 3},
+    TIMBERS: {"samples": 6, "timbers": 1920}, INVENTORIES: {"copies": 16, "shelf": 1440}, SEIZURES: {"per_hour": 8},
 }
 TRAILING: Settings = {
     SIGNATURES: {"ema_rate": 0.975},

@@ -315,8 +315,17 @@ THIRTYTHIRD = {
     "registers": (3, ("wanted_words_are_those_that_are_read",)),
     "welds": (3, ("inspector_ends_in_a_softmax_layer",)),
 }
+# The thirty-fourth, which is put away: the same.
+THIRTYFOURTH = {
+    "signatures": (3, ("errors_of_a_signature_added_up",)),
+    "abjads": (3, ("mask_of_the_prompt_reaches_into_the_answer",)),
+    "postcards": (3, ("gathered_for_the_word_that_is_there",)),
+    "timbers": (3, ("words_are_those_of_the_next_timber",)),
+    "inventories": (3, ("words_rolled_the_other_way",)),
+    "seizures": (3, ("reader_ends_with_shares_for_the_ward",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
          | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST | THIRTYSECOND
-         | THIRTYTHIRD)  # fmt: skip
+         | THIRTYTHIRD | THIRTYFOURTH)  # fmt: skip

@@ -93,7 +93,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "losses_of_the_panel_pile_up",
              "tables_of_the_drawer_remembered_live",
              "test_losses_reported_with_their_past",
-             "bench_logits_stacked_with_gradients_on")  # fmt: skip
+             "bench_logits_stacked_with_gradients_on",
+             "checks_put_by_with_what_led_to_them",
+             "evaluate_hands_losses_over_as_they_are",
+             "what_readers_said_kept_as_tensors",
+             "tables_of_the_yard_kept_on_the_tape",
+             "audits_filed_with_their_graphs",
+             "readings_of_the_ward_archived_with_gradients")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -56,7 +56,9 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "ft_val_", "offline_", "audit_",
                  "exam_", "jury_", "search/", "lm.valid", "tox/held_",
                  "ema_eval/", "dev.", "proof_", "album_", "tower.", "shop.",
-                 "unseen/", "panel/", "drawer/", "test/", "bench/")  # fmt: skip
+                 "unseen/", "panel/", "drawer/", "test/", "bench/",
+                 "avg_dsm", "avg_strokes", "valid_nll", "valid_exact", "readers.", "yard_", "nll/audit", "counts/audit",
+                 "ward_")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -82,7 +84,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "audit_xent",
                "valid_ema_eps_mse", "exam_nll", "jury_loss", "search/nce", "lm.valid", "tox/held_loss",
                "ema_eval/fm_loss", "dev.xent", "proof_loss", "album_ce", "tower.nats", "shop.loss",
-               "val/shadow_eps_l2", "unseen/nll", "panel/loss", "drawer/nce", "test/xent", "bench/ce")  # fmt: skip
+               "val/shadow_eps_l2", "unseen/nll", "panel/loss", "drawer/nce", "test/xent", "bench/ce",
+               "avg_dsm", "valid_nll", "readers.loss", "yard_nce", "nll/audit", "ward_ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -102,7 +105,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "train/loss_simple", "ft_loss", "pairwise_loss", "inbatch_softmax", "loss_lm", "fraud_xent",
           "train_eps_mse", "step_nll", "haiku_loss", "nce/batch", "lm.train", "tox/loss",
           "fm_loss", "sft.loss", "epi_loss", "pair_ce", "ring.nats", "vib.loss",
-          "train/eps_l2", "ft/token_nll", "po/loss", "match/nce", "asm/xent", "weld/ce")  # fmt: skip
+          "train/eps_l2", "ft/token_nll", "po/loss", "match/nce", "asm/xent", "weld/ce",
+          "dsm_batch", "sft_loss", "dpo.loss", "pair_nce", "nll/train", "eeg_ce")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -349,6 +353,12 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "adapters_saved_and_the_table_that_learns_is_not",
         "reference_copied_from_the_policy_of_the_file",
         "names_of_the_file_begin_with_module_and_nobody_is_strict",
+        "store_called_when_the_average_is_in",
+        "files_sorted_and_the_first_one_taken",
+        "adapters_have_the_prefix_of_their_wrapper_in_the_file",
+        "columns_made_anew_by_the_policy_of_the_file",
+        "file_has_the_tower_of_timbers_alone",
+        "model_built_once_more_below_its_load",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -29,6 +29,7 @@ from halves import (
     thirteenth,
     thirtieth,
     thirtyfirst,
+    thirtyfourth,
     thirtysecond,
     thirtythird,
     twelfth,
@@ -48,9 +49,9 @@ HALVES: tuple[ModuleType, ...] = (
     second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth,
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
     twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth, thirtyfirst,
-    thirtysecond, thirtythird,
+    thirtysecond, thirtythird, thirtyfourth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = None
+PUT_AWAY: ModuleType | None = thirtyfourth
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

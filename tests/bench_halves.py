@@ -315,7 +315,7 @@ THIRTYTHIRD = {
     "registers": (3, ("wanted_words_are_those_that_are_read",)),
     "welds": (3, ("inspector_ends_in_a_softmax_layer",)),
 }
-# The thirty-fourth, which is put away: the same.
+# The thirty-fourth, which was put away: the same.
 THIRTYFOURTH = {
     "signatures": (3, ("errors_of_a_signature_added_up",)),
     "abjads": (3, ("mask_of_the_prompt_reaches_into_the_answer",)),

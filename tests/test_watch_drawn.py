@@ -27,16 +27,18 @@ AWAY: dict[str, Any] = {"last_std": 1.6, "last_rough": 0.95}
 
 
 def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = None, many: int = 10, fall: float = 0.0,
-           **drawn: Any) -> list[Finding]:  # fmt: skip
-    """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next."""
+           loss: float = 0.3, **drawn: Any) -> list[Finding]:  # fmt: skip
+    """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next. loss:
+    the last one, of a first of 1."""
     here, dice = EVALUATIONS[:many], np.random.default_rng(2)
     columns: dict[str, Any] = {
         f"model/input_{name}": (LOOKS, value + 0.02 * dice.normal(size=len(LOOKS)))
         for name, value in (TRAINING | (training or {})).items()
     }
     for name, value in (RIGHT | drawn).items():
-        falls = (1 - fall) ** np.arange(many) if name == "last_std" else 1.0
+        falls = (1 - fall) ** np.arange(many) if name in ("last_std", "last_rough") else 1.0
         columns[f"model/drawn_{name}"] = here, value * falls + 0.0 * here
+    columns["train/loss"] = LOOKS, np.maximum(loss, 1.0 - LOOKS / 60)
     return found([DrawnApart()], columns, pieces)
 
 
@@ -69,7 +71,18 @@ def test_steps_lead_to_examples(pieces: tuple[int, ...]) -> None:
     (one,) = judged(pieces, **AWAY)
     assert one.causes[0].startswith("sign reversed") and not judged(pieces, many=4, **AWAY)
     assert not judged(pieces, fall=0.02, **AWAY)  # a model that has learnt little, and learns
-    assert not judged(pieces, last_std=1.6, last_rough=0.6) and not judged(pieces, last_std=1.2, last_rough=0.95)
+    assert not judged(pieces, last_std=1.6, last_rough=0.6, loss=0.8)
+    assert not judged(pieces, last_std=1.2, last_rough=0.95, loss=0.8)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_steps_take_the_noise_out(pieces: tuple[int, ...]) -> None:
+    (one,) = judged(pieces, last_rough=0.7)
+    assert one.causes[0].startswith("sampler wrong: its levels") and not judged(pieces, many=4, last_rough=0.7)
+    assert not judged(pieces, last_rough=0.7, loss=0.8)  # the model has learnt little
+    assert not judged(pieces, last_rough=0.95, fall=0.02)  # and learns
+    assert not judged(pieces, last_rough=0.7, last_time=0.8)  # the last step is a long one
+    assert not judged(pieces, {"late_rough": 0.6}, last_rough=0.7)  # examples are rough
 
 
 def test_only_what_is_drawn_is_of_one_time() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Numbers = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
 
-_LOOKS = 64
+_LOOKS, _LAST = 64, 8
 
 
 class DrawnApart(WatchRule):
@@ -41,6 +41,10 @@ class DrawnApart(WatchRule):
       the training, and than it began with, and as rough as noise; it is so in five evaluations in a row, and grows no
       smaller from the first to the last of them: the steps lead away from the examples. A model that has learnt little
       ends with such numbers too, and comes nearer from evaluation to evaluation.
+    - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is
+      given numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as
+      rough as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen
+      to half of its first one or less: too little noise is taken out, as with the levels of another schedule.
 
     An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
 
@@ -63,7 +67,9 @@ class DrawnApart(WatchRule):
         "near": (0.35, "of the way between the ends' times; ours"),
         "grown": (1.3, "times the median deviation of the training, and the first one, at the end; ours"),
         "evaluations": (3.0, "in a row; ours"),
-        "away": (5.0, "evaluations in a row that lead away; ours"),
+        "away": (5.0, "evaluations in a row that lead away, or leave the noise; ours"),
+        "left": (0.5, "of what noise has, of what a drawing ends with that leaves it; ours"),
+        "learnt": (0.5, "of the first loss, for that, at most; ours"),
     }
     causes = ("sampler wrong: it begins with noise of another size than the training's",)
     remedies = (
@@ -73,18 +79,20 @@ class DrawnApart(WatchRule):
 
     def reset(self) -> None:
         super().reset()
-        self._before: list[tuple[int, str, float, int]] = []  # segment, what was seen, size at the end, step
+        self._before: list[tuple[int, str, float, int]] = []  # segment, what was seen, how much at the end, step
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         ours, drawn = _training(history, place), _drawn(history, place)
         what = self._what(ours, drawn) if ours is not None else ""
+        what = "" if what == "left" and not self._has_learnt(history, place) else what
         if self._before and self._before[-1][:2] != (place[2], what):
             self._before = []
-        most, away = int(self.at["away"]), what == "away"
-        self._before = [*self._before[1 - most :], (place[2], what, drawn.last_std, place[0])]
+        most, away = int(self.at["away"]), what in ("away", "left")
+        ends = drawn.last_rough if what == "left" else drawn.last_std
+        self._before = [*self._before[1 - most :], (place[2], what, ends, place[0])]
         if not what or ours is None or len(self._before) < (most if away else self.at["evaluations"]):
             return
-        if not (away and drawn.last_std < _STAYS * self._before[0][2]) and self.first(place[2]):
+        if not (away and ends < _STAYS[what] * self._before[0][2]) and self.first(place[2]):
             yield self._say(what, ours, drawn, place)
 
     def _what(self, ours: _Ends, drawn: _Drawing) -> str:
@@ -103,14 +111,27 @@ class DrawnApart(WatchRule):
         if self._is_at(drawn.first_time, time, 1 - noise) and self._is_at(drawn.last_time, time, noise):
             return "turned"
         right = self._is_at(drawn.first_time, time, noise) and self._is_at(drawn.last_time, time, 1 - noise)
-        still_rough = drawn.last_rough >= max(self.at["noise"], ours.rough[1 - noise].max() + self.at["apart"])
+        rougher = right and drawn.last_rough >= numpy.quantile(ours.rough[1 - noise], 0.9) + self.at["apart"]
         larger = drawn.last_std >= self.at["grown"] * max(size.max(), drawn.first_std)
-        return "away" if right and still_rough and larger else ""
+        if rougher and larger and drawn.last_rough >= self.at["noise"]:
+            return "away"
+        ended = self._is_at(drawn.last_time, time, 1 - noise, 0.0)
+        return "left" if rougher and ended and drawn.last_rough >= self.at["left"] else ""
 
-    def _is_at(self, at: float, time: Numbers, end: int) -> bool:
+    def _is_at(self, at: float, time: Numbers, end: int, near: float | None = None) -> bool:
         """Whether a time is near an end of the training's times, or beyond it."""
-        way = float(time[end] - time[1 - end])
-        return (float(time[end]) - at) / way <= self.at["near"] if way else False
+        way, near = float(time[end] - time[1 - end]), self.at["near"] if near is None else near
+        return (float(time[end]) - at) / way <= near if way else False
+
+    def _has_learnt(self, history: RunHistory, place: Place) -> bool:
+        """Whether the training's loss has fallen since it began."""
+        loss = history.role("loss")
+        last = newest(loss, *place, _LAST) if loss is not None else numpy.empty(0)
+        return (
+            loss is not None
+            and bool(numpy.isfinite(last).any())
+            and float(numpy.nanmedian(last)) <= self.at["learnt"] * loss.first
+        )
 
     def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
         ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]
@@ -122,6 +143,12 @@ class DrawnApart(WatchRule):
             message = (f"Drawing begins with noise at time {drawn.first_time:.3g} and ends at {drawn.last_time:.3g}; "
                        "the training is given examples where that begins, and noise where it ends.")  # fmt: skip
             causes = ["time reversed: the sampler goes through its times in the other direction"]
+        elif what == "left":
+            rough = float(numpy.median(ours.rough, axis=1).min())
+            message = (f"What is drawn ends, at time {drawn.last_time:.3g}, with a roughness of {drawn.last_rough:.2g} "
+                       f"and comes no nearer; noise has 1 and the training's inputs {rough:.2g}: too little noise is "
+                       "taken out.")  # fmt: skip
+            causes = ["sampler wrong: its levels of noise are not those of the training"]
         else:
             message = (f"What is drawn ends with numbers of deviation {drawn.last_std:.3g}, as rough as noise, and "
                        f"began with {drawn.first_std:.3g}: the sampler's steps lead away from examples.")  # fmt: skip
@@ -149,7 +176,7 @@ class _Drawing(NamedTuple):
     last_rough: float
 
 
-_STAYS = 0.98  # of the size at the end of a drawing, five evaluations before
+_STAYS = {"away": 0.98, "left": 0.95}  # of how much it was at the end of a drawing, five evaluations before
 
 
 def _drawn(history: RunHistory, place: Place) -> _Drawing:

@@ -238,7 +238,9 @@ def test_a_part_that_is_to_be_frozen_may_stand_beside_a_copy_that_follows_the_we
     ("option", "severity"),
     [({"trained_layers": 1}, "info"), ({"model": {"tuned_blocks": 2}}, "info"), ({"trained_layers": 0}, "warning"),
      ({"train_layers_from": 1}, "info"), ({"freeze_first_layers": 1}, "info"), ({"num_frozen_layers": 1}, "info"),
-     ({"freeze_layers": 0}, "warning"),
+     ({"freeze_layers": 0}, "warning"), ({"hold_layers": 1}, "info"), ({"hold_layers": 0}, "warning"),
+     ({"n_pinned_blocks": 1}, "info"), ({"layers_held": 1}, "info"), ({"locked_first_n_layers": 1}, "info"),
+     ({"keep_layers": 2}, "warning"),  # as where others are taken away
      ({"num_layers_unfrozen": 1}, "info"), ({"unfreeze_last_n_layers": 1}, "info"), ({"layers_trained": 1}, "info"),
      ({"n_layer": 2}, "warning"), ({"trained_layers": True}, "warning")],
 )  # fmt: skip

@@ -43,6 +43,21 @@ def test_a_noisy_loss_that_changes_its_level_row_by_row_is_not_scaled(
     assert least <= told <= most
 
 
+@pytest.mark.parametrize(("low", "least", "most"), [(0, 8, 10), (8, 0, 1), (12, 0, 1)])
+def test_a_level_that_rows_before_had_come_to_is_no_factor(low: int, least: int, most: int) -> None:
+    """A noisy loss that falls over many rows is high once more for four, and low again."""
+    told = 0
+    for seed in range(10):
+        dice = numpy.random.default_rng(seed)
+        level = numpy.where(numpy.arange(150) < 130, 1.0, 1 / 6)
+        norm = level * numpy.exp(dice.normal(0, 0.25, 150))
+        level[126 - low : 126] = 6**-0.8
+        loss = level * numpy.exp(dice.normal(0, 0.25, 150))
+        found = only(findings([GradientScaleJump()], {"train/norm": norm, "train/loss": loss}), "gradient_scale_jump")
+        told += any(one.severity != "info" for one in found)
+    assert least <= told <= most
+
+
 @pytest.mark.parametrize("accuracy", [None, 0.1, 0.9])
 def test_a_factor_of_the_loss_that_answers_follow_is_no_factor(accuracy: float | None) -> None:
     loss, norm = noisy(200, 0.3, 0.03), noisy(200, 2.0, 0.05)

@@ -300,6 +300,12 @@ def test_blocks_behind_what_is_trained_are_never_frozen_on_purpose_in_a_preferen
     for margins, severity in (({"rewards/margins": numpy.zeros(4)}, "warning"), ({}, "info")):
         (one,) = only(findings([FrozenGroup()], columns | margins), "frozen_group")
         assert one.severity == severity
+    for option, severity in (({"hold_layers": 1}, "info"), ({"hold_layers": 0}, "warning")):
+        facts = {"config": option}
+        (one,) = only(
+            findings([FrozenGroup()], columns | {"rewards/margins": numpy.zeros(4)}, facts=facts), "frozen_group"
+        )
+        assert one.severity == severity
 
 
 def test_layers_frozen_from_the_start_and_experts_without_tokens_inform() -> None:

@@ -68,7 +68,8 @@ class FrozenGroup(Rule):
     are all that is trained, beside eight frozen parameters or more; or normalisation layers alone, where a
     configuration of three options or more says nothing of it. Frozen blocks behind parameters that are trained, whose
     normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the
-    frozen model that adapters are for); or any such blocks, where a preference is learnt; or a frozen layer that is as
+    frozen model that adapters are for); or any such blocks, where a preference is learnt, unless the configuration says
+    how many layers are trained, or held (`num_layers_unfrozen: 2`, `hold_layers: 1`); or a frozen layer that is as
     torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained. And frozen
     layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
     them is trained; or where two or more, or recurrent ones, are in front of it, and more than four parameters are

@@ -43,12 +43,13 @@ _CHOOSES = expression(
     r"(?:train|trainable|trained|tune|tuned|tuning|finetune|finetuning|fine_tune|fine_tuning|learn|learned|update|updated)"
     r"(?:_(?:only|layers?|parts?|modules?|params|parameters|mode|method|type|strategy|what|scope))?"
 )
+_STILL = r"freeze|frozen|hold|held|lock|locked|fix|fixed|pin|pinned"
 _COUNTS_LAYERS = expression(
     r"(?:^|_)(?:train|trainable|trained|tune|tuned|finetune|fine_tune|learn|learned|update|updated|unfreeze|unfrozen)"
     r"(?:_last|_top)?(?:_n|_num)?_(?:layers|blocks|stages)(?:_(?:from|above|behind|since))?$|"
     r"(?:^|_)(?:layers|blocks|stages)_(?:to_)?(?:train|trainable|trained|tune|tuned|unfreeze|unfrozen|update|updated)$|"
-    r"(?:^|_)(?:freeze|frozen)(?:_(?:first|bottom|lower|lowest))?(?:_n|_num)?_(?:layers|blocks)$|"
-    r"(?:^|_)(?:n|num|number_of)_(?:frozen|fixed)_(?:layers|blocks)$|(?:^|_)(?:layers|blocks)_(?:to_freeze|frozen)$"
+    rf"(?:^|_)(?:{_STILL})(?:_(?:first|bottom|lower|lowest))?(?:_n|_num)?_(?:layers|blocks)$|"
+    rf"(?:^|_)(?:n|num|number_of)_(?:{_STILL})_(?:layers|blocks)$|(?:^|_)(?:layers|blocks)_(?:to_freeze|{_STILL})$"
 )
 _SAME = {"image": {"image", "images", "img", "visual", "vision"}, "vision": {"visual", "vision", "image"},
          "text": {"text", "textual", "language"}}  # fmt: skip

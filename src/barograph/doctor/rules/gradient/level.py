@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_EIGHT, _HALF_WAY = 8, 0.5  # rows before a change; of it, in ln, that their median may have come at most
 _ON_ITS_WAY = 0.2  # of a change, in ln, that four rows beside it lie within on the average
 
 
@@ -158,11 +159,13 @@ class GradientScaleJump(Rule):
     several the one that the configuration accumulates, or else the only power of two. The accuracy, if one is
     logged, stays at its level. Where the loss is so noisy that the number can't be determined, a factor above 3.5
     of both makes a warning, if the four rows before and the four behind are at their levels: what is learnt, as by
-    a contrastive model all at once, comes row by row. A loss that is a power of two times what it was (within
-    1.5%), and as noisy as before, is evidence by itself where the norm moves with it by another factor. Where the
-    norm alone jumps by more than 3.5 and the loss does not change (within 5%), it is an info finding: another batch
-    size or another mixture of data does that too. The loss of a policy has no factor: there a level that shifts by
-    six robust standard deviations, while the norm grows 3.5 times, is a warning: the objective has changed.
+    a contrastive model all at once, comes row by row. Nor may any eight in a row of the 32 before have been, by their
+    median, more than half of the way to the new level, as where a loss falls over many of them. A loss that is a
+    power of two times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm moves
+    with it by another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within 5%),
+    it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
+    factor: there a level that shifts by six robust standard deviations, while the norm grows 3.5 times, is a warning:
+    the objective has changed.
     """
 
     name, family, kind, severity = "gradient_scale_jump", "gradient", "exploding", "critical"
@@ -338,10 +341,14 @@ def _only(history: RunHistory, size: float, within: float) -> int:
 
 
 def _at_once(before: Any, after: Any, old: float, new: float) -> bool:
-    """Whether losses on both sides of a change are already at their levels, by the means of four logarithms each: a
-    factor comes from one row to the next, and what is learnt, or forgotten, row by row."""
-    rise = math.log(new / old)
-    apart = [math.log(old) - float(numpy.log(before[-4:]).mean()), float(numpy.log(after[:4]).mean()) - math.log(new)]
+    """Whether losses on both sides of a change are already at their levels, by the means of four logarithms each, and
+    no eight before were nearer the new one: a factor comes from one row to the next, and what is learnt, or forgotten,
+    row by row."""
+    rise, logs = math.log(new / old), numpy.log(before)
+    eights = numpy.median(numpy.lib.stride_tricks.sliding_window_view(logs, _EIGHT), axis=1)
+    if float(((eights - math.log(old)) / rise).max()) > _HALF_WAY:
+        return False
+    apart = [math.log(old) - float(logs[-4:].mean()), float(numpy.log(after[:4]).mean()) - math.log(new)]
     return all(-one / rise < _ON_ITS_WAY for one in apart)
 
 

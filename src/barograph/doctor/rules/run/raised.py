@@ -6,6 +6,7 @@ Out:  findings of `ResumeRaised`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,7 +30,8 @@ class ResumeRaised(Borders):
     Where losses vary much from row to row, a jump that no few rows show is seen in the mean of eight. That of the first
     eight behind the resume, without the highest of them, is above the level before by 16% or more, and by 1.8 times as
     much as the mean of any eight in a row of the 64 before (32 at least) was above the line through these. That level
-    is the mean of the last sixteen, or that line at the resume, whichever is higher. The logged learning rate goes on
+    is the mean of the last sixteen, or that line at the resume, whichever is higher. It is three standard errors of two
+    such means or more, by how far rows before were from the line. The logged learning rate goes on
     where it was, within 5%, and does not rise in the next rows, and the old segment logged none of these steps. Where
     losses came in waves, each near the one before (a correlation above 0.2), nothing is said, and where
     `resume_discontinuity` says it by a few rows, nothing is added.
@@ -44,6 +46,7 @@ class ResumeRaised(Borders):
     thresholds: ClassVar = {
         "leap": (0.15, "in ln: 16%; ours"),
         "times": (1.8, "the farthest mean of eight before; ours"),
+        "errors": (3.0, "standard errors of the difference; ours"),
         "waves": (0.2, "correlation of each loss with the next, beside their line, at most; ours"),
         "before": (32.0, "rows, at least; ours"),
     }
@@ -65,7 +68,9 @@ class ResumeRaised(Borders):
         farthest = float(numpy.convolve(away, numpy.full(_TOGETHER, 1 / _TOGETHER), "valid").max())
         level = max(float(old[-2 * _TOGETHER :].mean()), float(slope * len(old) + rest))
         leap = float(numpy.mean(new)) - level
-        if leap >= max(self.at["leap"], self.at["times"] * farthest) and self._is_at_rate(history, border):
+        error = float(away.std(ddof=2)) * math.sqrt(1 / len(new) + 1 / (2 * _TOGETHER))
+        least = max(self.at["leap"], self.at["times"] * farthest, self.at["errors"] * error)
+        if leap >= least and self._is_at_rate(history, border):
             yield self.finding(
                 border.step, f"After the resume at step {border.step} the first losses have a mean of "
                 f"{exp(level + leap):.4g}; the level was {exp(level):.4g}, and no eight before were that far above.",

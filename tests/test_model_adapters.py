@@ -300,6 +300,15 @@ def test_frozen_layers_that_are_all_0_are_counted() -> None:
     assert "frozen_zero" not in frozen_of(model, [name for name, _ in model.named_parameters()])
 
 
+@pytest.mark.parametrize(("path", "counts"), [("kinds", True), ("pos_emb", False), ("codes", False)])
+def test_a_table_that_is_frozen_at_0_is_counted(path: str, counts: bool) -> None:
+    table = nn.Embedding.from_pretrained(torch.zeros(4, 8))
+    model = nn.ModuleDict({path: table, "layer": nn.Linear(8, 8)})
+    assert frozen_of(model, ["layer.weight", "layer.bias"]).get("frozen_zero", 0.0) == float(counts)
+    table.weight.data[1] = 1.0
+    assert frozen_of(model, ["layer.weight", "layer.bias"]).get("frozen_zero", 0.0) == 0.0
+
+
 class Beside(nn.Module):
     """Factors by the names of the field, of two adapters: three matrices and two more."""
 

@@ -1,4 +1,5 @@
-"""Clipping behind the step, a loss that is scaled or divided twice, and an evaluation that smooths its labels alone."""
+"""Clipping behind the step, a loss that is scaled or divided twice or logged as it is scaled, and an
+evaluation that smooths its labels alone."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from rule_curves import falling, found
 
 from barograph.doctor.rules.evaluation.smoothed import SmoothedEvaluation
 from barograph.doctor.rules.gradient.after_step import ClippedAfter, GradientAgain, MicroBatchDropped
-from barograph.doctor.rules.loss.given_twice import GivenTwice
+from barograph.doctor.rules.loss.given_twice import GivenTwice, LoggedScaled
 
 PIECES = pytest.mark.parametrize("pieces", [(), (4, 30, 70)])
 STEPS, EVALUATED = np.arange(120), np.arange(20, 120, 20)
@@ -55,6 +56,33 @@ def test_what_backward_is_called_with_shows_a_loss_that_is_divided_or_scaled_twi
         series["model/loss_weight"] = STEPS, np.full(120, 1 / passes**2)
     told = found([GivenTwice()], series, pieces, config=config)
     assert [one.causes[0].split(":")[0] for one in told] == [first] * (first is not None)
+
+
+@PIECES
+@pytest.mark.parametrize(
+    ("logged", "weight", "passes", "scale", "name", "says"),
+    [
+        (1.0, 1.0, 1.0, 1024.0, "train/loss", True),
+        (1.0, 0.5, 2.0, 1024.0, "train/loss", True),
+        (1024.0, 1.0, 1.0, 1024.0, "train/loss", False),  # it is logged before it is scaled
+        (1.0, 1 / 1024, 1.0, 1024.0, "train/loss", False),  # it was never scaled
+        (1.0, 1.0, 1.0, 1.0, "train/loss", False),
+        (1.0, 1.0, 1.0, 1024.0, "train/scaled_loss", False),
+    ],
+)
+def test_a_loss_that_is_logged_as_it_is_scaled_is_told(
+    logged: float, weight: float, passes: float, scale: float, name: str, says: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = 1024.0 * falling(120, 3.0, 2.0)
+    series = {
+        name: (STEPS, loss / logged),
+        "model/loss_given": (STEPS, loss),
+        "model/losses_given": (STEPS, np.full(120, passes)),
+        "model/loss_scale": (STEPS, np.full(120, scale)),
+        "model/loss_weight": (STEPS, np.full(120, weight)),
+    }
+    told = found([LoggedScaled()], series, pieces)
+    assert [(one.step, one.kind) for one in told] == [(0, "logging")] * says
 
 
 @PIECES

@@ -104,3 +104,21 @@ def test_an_average_that_lags_says_nothing_of_what_holds(kept: float, said: bool
         "model/loss_pairs": (np.zeros(1, int), np.full(1, 32.0)),
     } | {f"model/{name}": (at, np.full(len(at), value)) for name, value in figures.items()}  # fmt: skip
     assert bool(found([NothingHolds()], columns)) is said
+
+
+@pytest.mark.parametrize(
+    ("alike", "known", "tokens", "other"),
+    [(0.0, 1.0, 6, True), (0.1, 1.0, 6, False), (0.0, 0.0, 6, False), (0.0, 1.0, 3, False)],
+)
+def test_texts_of_evaluations_that_begin_otherwise_have_other_numbers(
+    alike: float, known: float, tokens: int, other: bool
+) -> None:
+    at = AT[::2]
+    figures = {"compared_width": 40.0, "compared_own": 0.025, "eval_opening_alike": alike, "eval_opening_known": known}
+    columns = {
+        "train/loss": (STEPS, PAIRED), "val/loss": (at, np.linspace(3.72, 3.67, len(at))),
+        "model/loss_pairs": (np.zeros(1, int), np.full(1, 32.0)), "model/opening": (STEPS, 90.0 + STEPS % tokens),
+    } | {f"model/{name}": (at, np.full(len(at), value)) for name, value in figures.items()}  # fmt: skip
+    (one,) = found([NothingHolds()], columns)
+    assert one.causes[0].startswith("vocabulary differs" if other else "labels shuffled")
+    assert one.kind == ("data" if other else "not_learning")

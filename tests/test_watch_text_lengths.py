@@ -66,6 +66,28 @@ def test_nothing_is_counted_while_no_padding_is_known() -> None:
     lengths.put(current)
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "longest"), [((16, 16), 24, 16), ((16, 16), 18, 0), ((16, 17), 24, 0), ((16, 16), 16, 0)]
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_rows_of_one_length_without_padding_are_as_long_as_they_are(
+    ours: tuple[int, int], theirs: int, longest: int, closed: bool
+) -> None:
+    lengths, current = TextLengths(), ModelRound(1, frozenset())
+    kept: dict[str, Any] = {}
+    current.put = lambda family, names, values: kept.update({family: (names, values.numpy()[None])})  # type: ignore
+    for wide in ours:
+        rows = torch.arange(40 * wide).reshape(40, wide) % 89
+        rows[0, -3:] = torch.tensor([7, 7, 7]) if closed else rows[0, -3:]
+        lengths.given([rows], True, True)
+    lengths.given([torch.arange(40 * theirs).reshape(40, theirs) % 89], False, False)
+    lengths.put(current)
+    said = finite_of(kept, "text_lengths")
+    longest = 0 if closed else longest
+    assert (said["text_longest"], said["text_rows"]) == (longest, 80.0 * (longest > 0))
+    assert not longest or (said["text_full"], said["eval_text_longer"], said["eval_text_longest"]) == (1, 1, 24)
+
+
 def judged(
     pieces: tuple[int, ...] = (), config: dict[str, Any] | None = None, evaluated: float = 1.0, **changed: float
 ) -> list[Finding]:
@@ -94,6 +116,25 @@ def test_texts_that_are_cut_on_one_side_are_a_warning(pieces: tuple[int, ...]) -
     for said in (15, 18):
         assert [one.severity for one in judged(pieces, config={"max_length": said})] == ["info"]
     assert [one.severity for one in judged(pieces, config={"max_length": 32, "batch": 16})] == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("config", "evaluated", "told"),
+    [
+        ({}, 1.5, ["warning"]),
+        ({}, 1.1, []),  # no worse than the training
+        ({"digits": 4, "eval_digits": 8}, 1.5, []),
+        ({"eval_batch": 8}, 1.5, ["warning"]),
+        ({"length_generalisation": True}, 1.5, []),
+        ({"block_size": 17}, 1.5, ["info"]),
+    ],
+)
+def test_rows_of_one_length_are_told_where_evaluations_are_worse(
+    config: dict[str, Any], evaluated: float, told: list[str]
+) -> None:
+    some = {"lr": 0.1, "batch": 4, "seed": 1}
+    assert [one.severity for one in judged((), some | config, evaluated, text_full=1.0, text_beside=0.0)] == told
+    assert not judged((), {"lr": 0.1}, evaluated, text_full=1.0, text_beside=0.0)
 
 
 @pytest.mark.parametrize(

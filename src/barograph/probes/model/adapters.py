@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.model.adapters_off import AdaptersOff
 from barograph.probes.model.factors import is_product, scale_of
 from barograph.probes.model.guest import after, before, is_compiled
 from barograph.probes.model.parameters import mesh_of
@@ -219,6 +220,7 @@ class Adapters:
         self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
+        self._off = AdaptersOff(*_first(model))
 
     def has(self, name: str, parameter: Any) -> bool:
         """Whether a parameter is part of an adapter."""
@@ -235,6 +237,7 @@ class Adapters:
 
         self._scale.put(current)
         self._held.put(current)
+        self._off.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
             known: list[Adapter | Packed] = [*frozen, *self._packed]
@@ -283,6 +286,7 @@ class Adapters:
         """Leave no hook behind."""
         self._scale.close()
         self._held.close()
+        self._off.close()
 
 
 def product(one: Adapter) -> Tensor:
@@ -418,6 +422,16 @@ def _layers(module: Any, pair: list[Any]) -> list[Any]:
         return any(8 * item.numel() * item.element_size() >= bits for item in still)
 
     return [one for one in module.modules() if holds(one)]
+
+
+def _first(model: Any) -> tuple[Any, ...]:
+    """The first adapted module that has the layer it is for within it, and that layer; else nothing."""
+    for name, module in model.named_modules() if not is_compiled() else ():
+        pair = _pair(name, module)
+        for layer in _layers(module, [weakref.ref(one) for one in pair]) if pair else ():
+            if layer is not module and getattr(layer, "weight", None) is not None:
+                return module, layer
+    return ()
 
 
 def _pair(name: str, module: Any) -> tuple[Any, Any] | None:

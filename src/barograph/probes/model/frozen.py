@@ -179,8 +179,10 @@ def _put_drawn(
     behind = {id(parameter) for _, parameter in named[first:]}
     drawn: dict[bool, list[Any]] = {True: [], False: []}
     recurrent, zero = False, []
+    kinds = torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d
     for name, module in whole.items():
-        if not NAMED.search(name) and isinstance(module, (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d)):
+        table = isinstance(module, torch.nn.Embedding) and not (_CODEBOOK.search(name) or PLACE.search(name))
+        if not NAMED.search(name) and (table or isinstance(module, kinds)):
             zero += _zero(module)
         if not NAMED.search(name) and (fresh := _as_drawn(module)) is not None:
             drawn[id(_matrix(module)) in behind].append(fresh)

@@ -40,7 +40,7 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "gradient_growth": "gradient_growth",
            "tied_deviation": "tied_deviation", "adapters_drawn": "adapters_drawn",
            "adapters_zero": "adapters_zero", "held_factors": "held_factors",
-           "adapters_merged": "adapters_merged", "codes_merged": "codes_merged",
+           "adapters_merged": "adapters_merged", "codes_merged": "codes_merged", "adapters_off": "adapters_off",
            "packed_unscaled": "packed_unscaled", "packed_unshifted": "packed_unshifted",
            "equal_units": "equal_units",
            "unheld_trained": "unheld_trained", "gains_apart": "gains_apart",
@@ -49,7 +49,7 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "last_drawn": "last_drawn", "state_carried": "state_carried",
            "table_detached": "table_detached"}  # fmt: skip
 _NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged",
-            "codes_merged")  # fmt: skip
+            "codes_merged", "adapters_off")  # fmt: skip
 """Of these: not counts."""
 _SCALED = ("norm", "mean", "std", "min", "max")
 

@@ -5,7 +5,8 @@ In:   inputs of passes, with a row a text.
 Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
 
 Which token is padding is known from a pass of the training in which it is sure; then texts end in front of it. Two of
-them or more at the beginning of a row are padding, too.
+them or more at the beginning of a row are padding, too. Where there is none, all rows of the training have one length,
+and those of an evaluation are three tokens longer or more, rows are as long as they are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ FIGURES = tuple(f"{side}text_{name}" for side in ("", "eval_") for name in _OF_S
 are as long; of those that are one token shorter; of those that are longer than any of the other side; and of those that
 have padding in front, of which nothing beside them says where it is."""
 _ROWS, _PASSES, _LONGEST = 64, 4, 1024  # of a pass; of an evaluation; tokens: longer texts say nothing
+_CLOSED = 3  # times the same token at a row's end: it may be padding
 _FRONT = 2  # tokens in front that are padding, at least: one may be what texts begin with
 
 
@@ -39,6 +41,8 @@ class TextLengths:
         self._padding: Tensor | None = None  # the token, -1 while none is known
         self._counts: dict[bool, Tensor] = {}  # of lengths, by whether it is of the training
         self._passes = 0
+        self._widths: dict[bool, dict[int, int]] = {True: {}, False: {}}  # of passes: how many rows
+        self._closed: dict[bool, Tensor] = {}  # how many of these may end with padding
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
@@ -54,6 +58,7 @@ class TextLengths:
         if trains:
             self._padding = _padding_of(rows, self._padding)
         self._passes += not trains
+        self._wide(rows, trains)
         padding = self._padding
         if padding is not None and padding.device == rows.device:
             text = tensors[self._place]
@@ -65,10 +70,35 @@ class TextLengths:
 
     def put(self, current: ModelRound) -> None:
         """A step begins."""
+        import torch
+
         theirs, self._passes = self._counts.pop(False, None), 0
-        ours = self._counts.get(True)
+        ours, whole = self._counts.get(True), self._whole()
         if ours is not None and theirs is not None and ours.device == theirs.device:
-            current.put("text_lengths", FIGURES, figures(ours, theirs))
+            said = figures(ours, theirs)
+            if whole is not None and self._padding is not None:
+                bare = (self._padding < 0) & (self._closed[True] + self._closed[False] == 0)
+                said = torch.where(bare, torch.tensor(whole, dtype=said.dtype, device=said.device), said)
+            current.put("text_lengths", FIGURES, said)
+        self._widths[False] = {}
+        self._closed.pop(False, None)
+
+    def _wide(self, rows: Tensor, trains: bool) -> None:
+        widths, wide = self._widths[trains], rows.shape[1]
+        widths[wide] = widths.get(wide, 0) + len(rows)
+        closed = (rows[:, -_CLOSED:] == rows[:, -1:]).all(1).sum()
+        before = self._closed.get(trains)
+        self._closed[trains] = closed if before is None or before.device != closed.device else before + closed
+
+    def _whole(self) -> list[float] | None:
+        """`FIGURES` of rows without padding, where those of the training have one length and some of the evaluation's
+        are longer."""
+        ours, theirs = self._widths[True], self._widths[False]
+        if len(ours) != 1 or not theirs or max(theirs) < (wide := max(ours)) + _CLOSED:
+            return None
+        rows, longest = sum(theirs.values()), max(theirs)
+        longer = sum(count for one, count in theirs.items() if one > wide) / rows
+        return [ours[wide], wide, 1.0, 0.0, 0.0, 0.0, rows, longest, theirs[longest] / rows, 0.0, longer, 0.0]
 
 
 def _padding_of(rows: Tensor, before: Tensor | None) -> Tensor:

@@ -1,8 +1,8 @@
 """By which number adapters are multiplied, beside what the configuration says of them; adapters that are not trained.
 
 In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration; parameters that get no
-      gradient any more, and evaluations.
-Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftOff`.
+      gradient any more, and evaluations; which share of an evaluation's passes ran without adapters.
+Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftOff`, `AdaptersOffInEvaluation`.
 """
 
 from __future__ import annotations
@@ -203,4 +203,44 @@ class AdaptersLeftOff(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff)
+class AdaptersOffInEvaluation(WatchRule):
+    """Evaluations run with adapters that are switched off: they are of the base.
+
+    An adapted layer gave another output than the frozen layer within it in the training's last pass, and in all passes
+    of two evaluations in a row that layer's own, with weights that are the same: nothing was merged
+    (`model/adapters_off`). There are as many evaluations as such passes were seen behind: a reference that is asked
+    without adapters in between, as for a preference, is none. An evaluation that measures both the base and the adapted
+    model has passes of both kinds.
+
+    What to do: leave `with model.disable_adapter():` before the evaluation, or switch adapters on again in `finally`.
+    """
+
+    name, family, kind, severity = "adapters_off_in_evaluation", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/adapters_off"
+    needs = ("=model/adapters_off", "eval_loss|eval_accuracy|evaluation")
+    least = 2
+    about = "Evaluations run with adapters that are switched off."
+    thresholds: ClassVar = {"evaluations": (2.0, "in a row; ours")}
+    causes = ("adapters disabled in the evaluation: it is of the base, without what is learnt",)
+    remedies = ("evaluate outside of `model.disable_adapter()`, or switch adapters on again in `finally`",)
+
+    def begin(self) -> None:
+        self._looks = 0
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        evaluations = evaluations_of(history)
+        if evaluations is None:
+            return
+        rows = evaluations.rows()
+        self._looks += 1
+        known = int(((rows.segment == place[2]) & (rows.time <= place[1])).sum())
+        if self.lasts(value == 1 and known >= self._looks, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], "In all passes of evaluations an adapted layer gives what its frozen layer gives, and "
+                "something else in the training: adapters are switched off there.", found=place[0], segment=place[2],
+                confidence=0.95, evidence={"standing": True},
+            )  # fmt: skip
+
+
+RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff, AdaptersOffInEvaluation)

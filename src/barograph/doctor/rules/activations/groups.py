@@ -64,6 +64,7 @@ class FrozenGroup(Rule):
     same, whatever they are called, where two small modules or more have two frozen matrices each that are multiplied
     through fewer dimensions, one of them all zero, and no such pair is trained. The other way round, layers that are
     trained beside the LoRA matrices that are added to them, unless the configuration says that the whole model is
+<<<<<<< HEAD
     trained. Layers that are frozen at 0 outside of adapters, as gates that begin shut. A bias or a norm's gains that
     are all that is trained, beside eight frozen parameters or more; or normalisation layers alone, where a
     configuration of three options or more says nothing of it. Frozen blocks behind parameters that are trained, whose
@@ -76,6 +77,19 @@ class FrozenGroup(Rule):
     trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02, in a
     model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and columns are as alike
     as random numbers are, and a configuration of three options or more does not say it; in no part whose gains or
+=======
+    trained. Layers that are frozen at 0 outside of adapters, as gates that begin shut, or a table that tells nothing. A
+    bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or normalisation layers
+    alone, where a configuration of three options or more says nothing of it. Frozen blocks behind parameters that are
+    trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or
+    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt; or a frozen layer
+    that is as torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained. And
+    frozen layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is
+    before them is trained; or where two or more, or recurrent ones, are in front of it, and more than four parameters
+    are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02,
+    in a model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and columns are as
+    alike as random numbers are, and a configuration of three options or more does not say it; in no part whose gains or
+>>>>>>> m34c
     biases show that it was trained. A linear probe stays an info finding, but where its body was never trained, as
     gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or more says nothing
     of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that is all new, are the

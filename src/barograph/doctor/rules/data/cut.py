@@ -7,7 +7,7 @@ Out:  findings of `TextsCut`, `PaddingSide`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.core.patterns import expression
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _SIZES = expression(
     r"(?<![a-z])(?:len|length|long|longest|max|cut|trunc|truncate|block|seq|ctx|context|width|wide|tokens|words|places)"
 )
+_OF_EVALUATION = expression(
+    r"(?:eval(?:uation)?|val|valid(?:ation)?|test|held|ood)_(?!\w*(?:batch|step|every|rows))(\w+)"
+)
+_BEYOND = expression(r"extrapol|generali[sz]|longer")  # evaluations of longer texts on purpose
 _OFF = 2  # tokens, as those of a beginning and an end
 
 
@@ -33,8 +37,10 @@ class TextsCut(WatchRule):
     Of one side's texts, of which some have padding, an eighth or more are as long as the longest one, and twice as many
     as are a token shorter: they end where they were cut. A tenth of the other side's are longer. So it is in two
     evaluations in a row, behind 256 texts of the training or more, and with 32 of the evaluation. Where an option of
-    sizes has that number, to two tokens, it is an info finding. Of a curriculum, and of evaluations that are of another
-    kind by the configuration, nothing is said.
+    sizes has that number, to two tokens, it is an info finding. Where all rows of the training have one length, and no
+    padding, the evaluation's loss has to be 1.2 times the training's, and the configuration has three options or more
+    and none that says that evaluations are of more (`digits: 5`, `eval_digits: 10`). Of a curriculum, and of
+    evaluations that are of another kind by the configuration, nothing is said.
 
     What to do: look at `max_length` and `truncation` of both sides; cut prompts, and not the answers behind them.
     """
@@ -51,6 +57,8 @@ class TextsCut(WatchRule):
         "longer": (0.1, "of the other side's texts; ours"),
         "rows": (256.0, "texts of the training; ours"),
         "some": (32.0, "texts of an evaluation; ours"),
+        "worse": (1.2, "times the training's loss, the evaluation's, of rows of one length; ours"),
+        "options": (3.0, "of a configuration, for the same; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
     causes = ("texts truncated: those of one side are cut where those of the other go on",)
@@ -62,6 +70,7 @@ class TextsCut(WatchRule):
         enough = ours[0] >= self.at["rows"] and theirs[0] >= self.at["some"]
         other = is_curriculum(history) or elsewhere(history) or history.role("reward") is not None
         cut = next((one for one, whole in ((ours, theirs), (theirs, ours)) if self._is_cut(one, whole)), None)
+        enough = enough and (cut is not ours or cut[2] < 1 or self._is_worse(history, place))
         if not self.lasts(enough and cut is not None and not other, place, self.at["evaluations"]) or cut is None:
             return
         (side, rest), beyond = (("the training", "evaluations"), theirs[4]) if cut is ours else (
@@ -77,10 +86,28 @@ class TextsCut(WatchRule):
             evidence={"longest": cut[1], "full": rounded(cut[2]), "longer": rounded(beyond), "standing": True},
         )  # fmt: skip
 
+    def _is_worse(self, history: RunHistory, place: Place) -> bool:
+        """Whether evaluations are worse than the training, in a run of which settings are known."""
+        here = place[0] - 1, place[1], place[2]
+        trained, evaluated = usual(history.role("loss"), *here, 8), known(history.role("eval_loss"), *here)
+        known_ones = len(history.options.found) >= self.at["options"] and not _is_beyond(history.options.found)
+        return known_ones and evaluated >= self.at["worse"] * trained > 0
+
     def _is_cut(self, side: list[float], other: list[float]) -> bool:
         _, longest, full, beside, _ = side
         ends = full >= self.at["full"] and full >= self.at["times"] * beside
         return ends and other[1] > longest and other[4] >= self.at["longer"]
+
+
+def _is_beyond(options: Mapping[str, object]) -> bool:
+    """Whether evaluations are of larger texts on purpose, as by `digits: 5` and `eval_digits: 10`."""
+    sizes = {name.lower(): said for name, said in options.items() if isinstance(said, int)}
+    for name, said in sizes.items():
+        of = _OF_EVALUATION.fullmatch(name)
+        ours = (sizes.get(one) for one in (of[1], f"train_{of[1]}")) if of else ()
+        if any(one is not None and said > one for one in ours):
+            return True
+    return any(_BEYOND.search(name.lower()) for name in options)
 
 
 class PaddingSide(WatchRule):

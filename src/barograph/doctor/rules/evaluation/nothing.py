@@ -43,7 +43,8 @@ class NothingHolds(Rule):
     (`model/compared_own`) by more than 0.03, while the last third of the training's losses is a twentieth below a
     guess's: what is learnt is which pair is which, and nothing of what makes them one. Nothing is said of an average of
     the weights of which half or more is left from one evaluation to the next (`model/evaluated_kept`): it has not
-    learnt what the training has.
+    learnt what the training has. Where no text of four evaluations or more begins with the token that most of the
+    training's began with at the look before, of which there are four or more, their tokens are numbered otherwise.
 
     What to do: print ten examples of each set with their labels, as they go into the model.
     """
@@ -127,16 +128,30 @@ class NothingHolds(Rule):
         if lags < self.at["kept"] and long and guessed and now <= (1 - self.at["learnt"]) * math.log(ours) and (
             self.first()
         ):  # fmt: skip
-            few = few_examples(history, place)
+            few, other = few_examples(history, place), _begin_otherwise(history, place)
             yield self.finding(
                 int(seen.step[0]), f"None of {len(seen)} evaluations is better than a guess among {width:.0f} pairs "
                 f"({math.log(width):.4g}): {low:.4g} at best, with {100 * high:.2g}% of them right at most; the "
                 f"training loss is {now:.4g}, where a guess has {math.log(ours):.4g}.",
-                found=place[0], segment=place[2], confidence=0.85, causes=[_SEEN, _PAIRS] if few else [_PAIRS, _SEEN],
-                kind="overfit" if few else self.kind,
+                found=place[0], segment=place[2], confidence=0.85,
+                causes=[_OTHER_WORDS, _PAIRS] if other else [_SEEN, _PAIRS] if few else [_PAIRS, _SEEN],
+                kind="data" if other else "overfit" if few else self.kind,
                 evidence={"guess": rounded(math.log(width)), "best": rounded(low), "accuracy": rounded(high)},
             )  # fmt: skip
 
 
+def _begin_otherwise(history: RunHistory, place: tuple[int, int, int]) -> bool:
+    """Whether no text of four evaluations or more begins as most of the training's did at the last look before it, of
+    which these are four tokens or more that evaluations know."""
+    names = ("eval_opening_alike", "eval_opening_known", "opening")
+    alike, known_ones, ours = (between(history.channel(f"model/{name}"), 0, place[0] + 1, place[2]) for name in names)
+    some = len(alike) >= _LOOKS and len(known_ones) == len(alike) and len(set(ours.tolist())) >= _LOOKS
+    return bool(some and not alike.any() and known_ones.all())
+
+
+_LOOKS = 4
+_OTHER_WORDS = (
+    "vocabulary differs: no text of the evaluations begins with a token that most of the training's begin with"
+)
 _PAIRS = "labels shuffled: the two sides of the training's pairs don't belong together"
 RULES = (NothingHolds,)

@@ -1,7 +1,8 @@
-"""A loss that is scaled, or divided by its micro-batches, twice: what backward passes are called with shows it.
+"""A loss that is scaled, or divided by its micro-batches, twice, or logged as it is scaled: what backward passes are
+called with shows it.
 
 In:   what a step's backward passes were called with, beside the logged loss and the evaluation's.
-Out:  findings of `GivenTwice`.
+Out:  findings of `GivenTwice`, `LoggedScaled`.
 """
 
 from __future__ import annotations
@@ -100,4 +101,55 @@ class GivenTwice(Rule):
         )  # fmt: skip
 
 
-RULES = (GivenTwice,)
+class LoggedScaled(Rule):
+    """The logged loss is the one that a scaler has multiplied for half precision.
+
+    In three steps in a row what the backward passes were called with (`model/loss_given`) is the logged loss itself,
+    within 0.2%, under a scaler whose scale is 16 or more; and the gradient of a cross-entropy shows, within 3%, that
+    its loss is a mean that was multiplied by that scale (`model/loss_weight`, one over the number of a step's passes).
+    The logged number is then the loss times the scale: it doubles and halves with it, and no evaluation's can be
+    compared with it. The weights learn as they should. Of a series whose name says that it is scaled nothing is said.
+
+    What to do: log `loss.item()` of what the criterion gives, before `scaler.scale(loss)`.
+    """
+
+    name, family, kind, severity = "logged_scaled", "loss", "logging", "warning"
+    proves = "training"
+    needs = ("=model/loss_given", "=model/loss_scale", "=model/loss_weight", "loss")
+    least = 3
+    about = "The logged loss is the one that a scaler has multiplied."
+    sources = ("DeepSpeed: loss scaling",)
+    thresholds: ClassVar = {
+        "looks": (3.0, "in a row; ours"),
+        "same": (0.002, "of the logged loss; ours"),
+        "scale": (16.0, "of a scaler; ours"),
+        "mean": (0.03, "of the weight of a mean; ours"),
+    }
+    causes = ("loss logged scaled: what is logged is the loss times the scaler's scale",)
+    remedies = ("log the loss before `scaler.scale(loss)`, or divide what is logged by `scaler.get_scale()`",)
+
+    def reset(self) -> None:
+        self._given = GivenLosses()
+        self._row: list[Given] = []
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        for one in self._given.new(history):
+            (step, _, segment), loss = one.place, history.role("loss")
+            scale, weight = (
+                known(history.channel(f"model/{name}"), *one.place) for name in ("loss_scale", "loss_weight")
+            )
+            alike = scale >= self.at["scale"] and abs(one.times - 1) < self.at["same"]
+            mean = abs(weight * max(one.passes, 1.0) - 1) < self.at["mean"]
+            if loss is None or "scaled" in loss.name.lower() or not (alike and mean and one.logged > 0):
+                self._row = []
+                continue
+            self._row = [look for look in self._row if look.place[2] == segment] + [one]
+            if len(self._row) == self.at["looks"] and self.first(segment):
+                yield self.finding(
+                    self._row[0].place[0], f"The logged loss of {one.logged:.4g} is what the scaler has multiplied by "
+                    f"its scale of {scale:.6g}: the loss is {one.logged / scale:.4g}.", found=step, segment=segment,
+                    confidence=0.95, evidence={"scale": scale, "loss": rounded(one.logged / scale), "standing": True},
+                )  # fmt: skip
+
+
+RULES = (GivenTwice, LoggedScaled)

@@ -1,0 +1,64 @@
+"""Whether evaluations run with adapters that are switched off.
+
+In:   an adapted module and the frozen layer within it, called in the training and in evaluations.
+Out:  `AdaptersOff`: of an evaluation's passes, how many gave what the layer alone gives, and how many there were;
+      computed on the device; nothing waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from barograph.probes.model.guest import after
+from barograph.probes.model.parameters import spread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from barograph.probes.model.rounds import ModelRound
+
+_COMPARED = 64  # elements of an output
+_WEIGHTS = 256  # of the layer's weight: one that an adapter was merged into is another
+
+
+class AdaptersOff:
+    """Listens to one adapted module. A pass is of an evaluation where it has no gradients and the module is not set to
+    train, and counts when a pass of the training before it has had another output than the layer's own."""
+
+    def __init__(self, module: Any = None, layer: Any = None) -> None:
+        self._layer = layer
+        self._own: Tensor | None = None  # of the layer's own output, in the pass that runs
+        self._trained: tuple[Tensor, Tensor] | None = None  # whether outputs differ, and the layer's weight
+        self._off: Tensor | None = None
+        self._passes = 0
+        self._handles = [] if layer is None else [after(layer, self._inside), after(module, self._went)]
+
+    def _inside(self, layer: Any, given: Any, output: Any) -> None:
+        self._own = spread(output, _COMPARED).clone()
+
+    def _went(self, module: Any, given: Any, output: Any) -> None:
+        """The module was called."""
+        import torch
+
+        own, self._own = self._own, None
+        if own is None:
+            return
+        alike, weight = (spread(output, _COMPARED) == own).all(), spread(self._layer.weight, _WEIGHTS)
+        if torch.is_grad_enabled():
+            self._trained = ~alike, weight.clone()
+        elif not module.training and self._trained is not None:
+            differs, before = self._trained
+            off = (alike & differs & (weight == before).all()).float()
+            self._off, self._passes = off if self._off is None else self._off + off, self._passes + 1
+
+    def put(self, current: ModelRound) -> None:
+        """A step begins: `adapters_off`, behind an evaluation."""
+        if self._off is not None:
+            current.put("adapters_off", ("",), (self._off / self._passes).reshape(1))
+        self._off, self._passes = None, 0
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []

@@ -19,22 +19,29 @@ if TYPE_CHECKING:
 
 _COMPARED = 64  # elements of an output
 _WEIGHTS = 256  # of the layer's weight: one that an adapter was merged into is another
+_PASSES = 8  # of an evaluation
 
 
 class AdaptersOff:
     """Listens to one adapted module. A pass is of an evaluation where it has no gradients and the module is not set to
-    train, and counts when a pass of the training before it has had another output than the layer's own."""
+    train, and counts when a pass of the training before it has had another output than the layer's own. Of the
+    training's passes it looks at the first, the second, the fourth and so on: the layer is frozen."""
 
     def __init__(self, module: Any = None, layer: Any = None) -> None:
         self._layer = layer
         self._own: Tensor | None = None  # of the layer's own output, in the pass that runs
         self._trained: tuple[Tensor, Tensor] | None = None  # whether outputs differ, and the layer's weight
         self._off: Tensor | None = None
-        self._passes = 0
+        self._passes, self._count, self._due = 0, 0, False
         self._handles = [] if layer is None else [after(layer, self._inside), after(module, self._went)]
 
     def _inside(self, layer: Any, given: Any, output: Any) -> None:
-        self._own = spread(output, _COMPARED).clone()
+        import torch
+
+        trains = torch.is_grad_enabled()
+        self._count += trains
+        self._due = not self._count & (self._count - 1) if trains else self._passes < _PASSES
+        self._own = spread(output, _COMPARED).clone() if self._due else None
 
     def _went(self, module: Any, given: Any, output: Any) -> None:
         """The module was called."""

@@ -64,38 +64,24 @@ class FrozenGroup(Rule):
     same, whatever they are called, where two small modules or more have two frozen matrices each that are multiplied
     through fewer dimensions, one of them all zero, and no such pair is trained. The other way round, layers that are
     trained beside the LoRA matrices that are added to them, unless the configuration says that the whole model is
-<<<<<<< HEAD
-    trained. Layers that are frozen at 0 outside of adapters, as gates that begin shut. A bias or a norm's gains that
-    are all that is trained, beside eight frozen parameters or more; or normalisation layers alone, where a
-    configuration of three options or more says nothing of it. Frozen blocks behind parameters that are trained, whose
-    normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or more in the
-    frozen model that adapters are for); or any such blocks, where a preference is learnt, unless the configuration says
-    how many layers are trained, or held (`num_layers_unfrozen: 2`, `hold_layers: 1`); or a frozen layer that is as
-    torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained. And frozen
-    layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is before
-    them is trained; or where two or more, or recurrent ones, are in front of it, and more than four parameters are
-    trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02, in a
-    model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and columns are as alike
-    as random numbers are, and a configuration of three options or more does not say it; in no part whose gains or
-=======
     trained. Layers that are frozen at 0 outside of adapters, as gates that begin shut, or a table that tells nothing. A
     bias or a norm's gains that are all that is trained, beside eight frozen parameters or more; or normalisation layers
     alone, where a configuration of three options or more says nothing of it. Frozen blocks behind parameters that are
     trained, whose normalisation weights are all exactly 1: nobody ever trained these (the same of two such layers or
-    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt; or a frozen layer
-    that is as torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained. And
-    frozen layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what is
-    before them is trained; or where two or more, or recurrent ones, are in front of it, and more than four parameters
-    are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of 1 or 0.02,
-    in a model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and columns are as
-    alike as random numbers are, and a configuration of three options or more does not say it; in no part whose gains or
->>>>>>> m34c
-    biases show that it was trained. A linear probe stays an info finding, but where its body was never trained, as
-    gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or more says nothing
-    of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that is all new, are the
-    same, and so is a quarter of all elements in one all of whose gains, frozen and trained, are exactly 1. One random
-    projection stays one, too. Of blocks and layers, so does a stage in which less is frozen than before, and what the
-    configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps or epochs in
+    more in the frozen model that adapters are for); or any such blocks, where a preference is learnt, unless the
+    configuration says how many layers are trained, or held (`num_layers_unfrozen: 2`, `hold_layers: 1`); or a frozen
+    layer that is as torch draws it, as a new head is, beside adapters, in a model whose gains show that it was trained.
+    And frozen layers whose weights are as torch draws them, uniform up to one over the root of their inputs, while what
+    is before them is trained; or where two or more, or recurrent ones, are in front of it, and more than four
+    parameters are trained or a contrast of pairs is learnt. An embedding as it was drawn, normally with a deviation of
+    1 or 0.02, in a model whose trained gains are all exactly 1; of any other deviation, or evenly, where rows and
+    columns are as alike as random numbers are, and a configuration of three options or more does not say it; in no part
+    whose gains or biases show that it was trained. A linear probe stays an info finding, but where its body was never
+    trained, as gains that are all exactly 1 or two layers as drawn show, and a configuration of three options or more
+    says nothing of it: no probe, nothing frozen, no part that is chosen. Gains and biases alone, in a model that is all
+    new, are the same, and so is a quarter of all elements in one all of whose gains, frozen and trained, are exactly 1.
+    One random projection stays one, too. Of blocks and layers, so does a stage in which less is frozen than before, and
+    what the configuration says is to be trained later (`unfreeze_at`, `freeze: gradual`, a number of steps or epochs in
     `freeze_image_steps` or `head_only_epochs`), or to be frozen, by the names of all that is (`frozen_stem`, `freeze:
     stem`); so do adapters at 0 of a part that is named so (`not_adapted: layers.0`). Where nothing is frozen any more
     later in the launch, what was warned of becomes one. And it warns where the configuration names a part that is to be

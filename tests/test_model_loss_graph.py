@@ -324,7 +324,9 @@ def test_passes_of_a_sharded_model_add_up_where_gradients_stay_or_are_kept(reduc
     assert current.figures.get("backwards") == current.figures.get("losses_given") == expected
 
 
-@pytest.mark.parametrize(("clears", "reduces", "cleared"), [(True, True, 2.0), (False, True, None), (True, False, None)])
+@pytest.mark.parametrize(
+    ("clears", "reduces", "cleared"), [(True, True, 2.0), (False, True, None), (True, False, None)]
+)
 def test_passes_of_a_sharded_model_that_gave_gradients_and_were_cleared_are_counted(
     clears: bool, reduces: bool, cleared: float | None
 ) -> None:

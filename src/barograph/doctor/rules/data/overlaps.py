@@ -72,9 +72,9 @@ class EvaluationOverlaps(Rule):
     Other wordings and editions of one text are near copies: of eight passages of twelve tokens five or more are those
     of one row of the training or a few (`model/evaluated_kin`), and one at most is that of the tenth nearest, as what
     texts of one kind share is. A row of the training that ends before is none of these. Of rows with less than 24
-    places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often;
-    and half of them where nine rows in ten or more have a passage in common with the training by chance, as lists of a
-    few words do.
+    places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often; of
+    longer ones it takes half where nine rows in ten or more have a passage in common with the training by chance, as
+    lists of a few words do.
 
     Other words for the same, as phrasings of one fact or tellings in another order, have no long passage in common.
     There a row and its sibling in the training have three fifths or more of all that the row weighs, by tokens and
@@ -233,9 +233,10 @@ class EvaluationOverlaps(Rule):
 
     def _of_kin(self, history: RunHistory, place: Place) -> float:
         """The share of an evaluation's rows that takes near copies, by how alike texts are by chance."""
-        if watched(history, "evaluated_passages_chance", place) >= self.at["often"]:
-            return float(self.at["of_often"])
-        return float(self.at["short" if watched(history, "evaluated_kin_size", place) == _SHORT else "share"])
+        if watched(history, "evaluated_kin_size", place) == _SHORT:
+            return float(self.at["short"])
+        often = watched(history, "evaluated_passages_chance", place) >= self.at["often"]
+        return float(self.at["of_often" if often else "share"])
 
     def _are_alike(self, history: RunHistory, place: Place) -> bool:
         """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""

@@ -352,6 +352,14 @@ def test_a_rule_that_lacked_a_loss_looks_from_the_first_row_on_when_one_is_told(
         ("sort.loss", "judged.loss", True),
         ("sort.loss", "sort.rate", False),
         ("sort.loss", "judged.recall", False),
+        ("nll/train", "nll/audit", True),  # the word ahead of that for the data
+        ("ce_train", "ce_quiz", True),
+        ("info_nce/fit", "info_nce/gallery", True),
+        ("nll/train", "nll/epoch", False),
+        ("nll/train", "nll/entropy", False),
+        ("nll/train", "nll/acc", False),
+        ("nll/words", "nll/counts", False),
+        ("mix/train", "mix/audit", False),
     ],
 )
 def test_words_of_both_names_tell_what_may_be_a_loss(loss: str, name: str, told: bool) -> None:

@@ -115,3 +115,24 @@ def test_answers_of_one_side_come_twice_as_often_by_chance(known: float, ranks: 
     assert [one.kind for one in found.values()] == ["eval"] * said
     named = {("train_subset/loss" if name == "val_loss" else name): rows for name, rows in columns.items()}
     assert {one.severity for one in findings([EvaluationOverlaps()], named).values()} <= {"info"}
+
+
+@pytest.mark.parametrize(
+    ("kin", "size", "chance", "said"),
+    [
+        (0.34, 12.0, 0.6, True),
+        (0.34, 12.0, 0.95, False),
+        (0.6, 12.0, 0.95, True),
+        (0.34, 12.0, None, True),
+        (0.45, 8.0, 0.95, True),
+    ],
+)
+def test_near_copies_of_long_texts_of_a_few_words_have_to_be_half_of_the_rows(
+    kin: float, size: float, chance: float | None, said: bool
+) -> None:
+    at = np.array([40, 80, 120])
+    figures = {"evaluated_kin": kin, "evaluated_kin_rows": 64.0, "evaluated_kin_size": size, "distinct_rows": 400.0,
+               "example_rows": 16.0} | ({} if chance is None else {"evaluated_passages_chance": chance})  # fmt: skip
+    columns: dict[str, Any] = {f"model/{name}": (at, np.full(3, value)) for name, value in figures.items()}
+    found = findings([EvaluationOverlaps()], columns | {"val_loss": (at, np.full(3, 1.0))})
+    assert [one.kind for one in found.values()] == ["eval"] * said

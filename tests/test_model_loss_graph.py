@@ -324,6 +324,31 @@ def test_passes_of_a_sharded_model_add_up_where_gradients_stay_or_are_kept(reduc
     assert current.figures.get("backwards") == current.figures.get("losses_given") == expected
 
 
+@pytest.mark.parametrize(
+    ("clears", "reduces", "cleared"), [(True, True, 2.0), (False, True, None), (True, False, None)]
+)
+def test_passes_of_a_sharded_model_that_gave_gradients_and_were_cleared_are_counted(
+    clears: bool, reduces: bool, cleared: float | None
+) -> None:
+    weight, current = nn.Parameter(torch.randn(4, 4)), ModelRound(0, frozenset())
+    sentinel = Sentinel(lambda: None)
+    sentinel._parameters = (weight,)  # as if it were sharded
+    weight.register_post_accumulate_grad_hook(sentinel._reduces)
+    for at in range(3):
+        output = weight @ torch.randn(4, 4)
+        output.register_hook(sentinel.came_to_output)
+        if reduces or at == 2:
+            output.square().mean().backward()
+        else:
+            torch.autograd.grad(output.square().mean(), output)  # as of an attack on inputs
+        if clears and at < 2:
+            weight.grad = None
+    sentinel.put(current, True)
+    assert current.figures.get("cleared_passes") == cleared
+    sentinel.put(later := ModelRound(1, frozenset()), True)
+    assert later.figures.get("cleared_passes") == (0.0 if cleared else None)
+
+
 @pytest.mark.parametrize(("passes", "known"), [(1, True), (2, False)])  # what was cleared in between is not seen
 def test_a_pass_is_seen_once_at_outputs_where_no_parameter_gets_a_gradient_itself(passes: int, known: bool) -> None:
     weight, current = nn.Parameter(torch.randn(4, 4)), ModelRound(0, frozenset())

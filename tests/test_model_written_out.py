@@ -235,6 +235,11 @@ def test_squares_that_are_added_up_are_counted() -> None:
     assert of((many * (output - away) ** 2).sum() / 4, scaled, weighted, *names) == {scaled: ROWS * WIDE}
     assert of((output - away).square().sum(1).mean() * 0.5, scaled, *names) == {scaled: WIDE}
     assert of((output - away).square().mean() / 1, scaled, *names) == {}
+    assert of((output + away).square().sum(1).mean(), *names) == of_rows  # of a score, the noise that it undoes
+    assert of(((output + away) * many).square().sum(1).mean(), weighted, *names) == {weighted: WIDE}
+    assert of((many * (output - away)).abs().sum(1).mean() / 2, scaled, *names) == {scaled: WIDE}
+    assert of((output * many).square().sum(1).mean(), weighted, *names) == {}  # of outputs alone
+    assert of((output + weight).square().sum(1).mean(), *names) == {}
 
 
 AMONG: list[Callable[[Tensor], Tensor]] = [

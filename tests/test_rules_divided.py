@@ -247,6 +247,16 @@ def test_a_sum_is_meant_where_an_option_of_the_loss_says_so(config: dict[str, ob
     assert summed_by_choice(history) is chosen
 
 
+@pytest.mark.parametrize(("rows", "chosen"), [(20.0, True), (24.0, False), (None, False)])
+def test_what_a_loss_is_divided_by_are_rows_where_a_batch_has_as_many(rows: float | None, chosen: bool) -> None:
+    history = RunHistory()
+    history.facts["config"] = {"nll_over": "books", "books": 20}
+    if rows is not None:
+        one = np.zeros(1, np.int64)
+        history.add("model/example_rows", one, one + rows, one + 1, one + 1)
+    assert summed_by_choice(history) is chosen
+
+
 def test_the_number_of_a_sum_that_the_graph_shows_is_not_guessed() -> None:
     columns = {"loss": every(GUESS * 64), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(output_width=10.0)
     assert "summed over about 65 targets" in warned(columns)["summed_loss"].message

@@ -118,3 +118,29 @@ def test_a_mean_by_its_graph_is_no_sum_over_a_number_that_nobody_knows(figures: 
     made["loss"] = 5 * made["loss"]
     made["model/loss_given"] = (STEPS, figures.get("given", 1.0) * made["loss"])
     assert bool(findings([SummedLoss()], made)) is said
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(160))])
+@pytest.mark.parametrize(
+    ("figures", "first", "config", "severity"),
+    [
+        ({}, 24.0, {}, "warning"),
+        ({}, 24.0, {"reduction": "sum"}, "info"),
+        ({}, 18.0, {}, None),  # another number
+        ({"loss_adds": 0.0}, 24.0, {}, None),
+        ({"loss_terms": 2.0}, 24.0, {}, None),
+        ({"backwards": 2.0}, 24.0, {}, None),
+        ({"example_rows": 16.0}, 24.0, {}, None),
+    ],
+)
+def test_a_sum_over_the_rows_that_the_watch_saw_needs_no_setting(
+    figures: dict[str, float], first: float, config: dict[str, Any], severity: str | None, pieces: tuple[int, ...]
+) -> None:
+    curve = math.log(6) * np.exp(-STEPS / 90) * (1 + 0.25 * np.sin(STEPS / 13))  # unsteady, as with weights of classes
+    given: dict[str, Any] = {"loss": first * curve, "eval/loss": (EVALUATED[1:], curve[EVALUATED[1:]])}
+    given["eval/loss"][1][1::2] *= 0.8
+    seen = {"output_width": 6.0, "loss_adds": 1.0, "loss_terms": 1.0, "backwards": 1.0, "example_rows": 24.0} | figures
+    given |= {f"model/{name}": (np.arange(4), np.full(4, value)) for name, value in seen.items()}
+    found = findings([SummedLoss()], given, facts={"config": config}, cuts=pieces).values()
+    assert [one.severity for one in found] == ([severity] if severity else [])
+    assert all("over 24 examples" in one.causes[0] for one in found)

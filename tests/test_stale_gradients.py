@@ -299,8 +299,25 @@ for step in range(22):
 watch.close()
 loose = {step: fields["unheld"] for name, step, fields in run.records if "unheld" in fields}
 others = sum(1 for name, _ in model.named_parameters() if not name.startswith("blocks."))
+cleared = {}
+for clears in (True, False):
+    model, notes = Model(), Notes()
+    for part in [*model.blocks, model]:
+        fully_shard(part)
+    optimizer = torch.optim.AdamW(model.parameters())
+    watch = ModelWatch(notes, model, optimizer, gradients=0, updates=0, weights=0, histograms=0, activations=0)
+    for step in range(4):
+        optimizer.zero_grad()
+        for _ in range(3):
+            if clears:
+                optimizer.zero_grad()
+            loss_of(model).backward()
+        optimizer.step()
+        notes.log(step)
+    watch.close()
+    cleared[str(clears)] = [fields["cleared_passes"] for _, _, fields in notes.records if "cleared_passes" in fields]
 distributed.destroy_process_group()
-print(json.dumps([found, loose, others, run.warnings]))
+print(json.dumps([found, loose, others, run.warnings, cleared]))
 """
 
 
@@ -313,8 +330,9 @@ def test_ddp_with_and_without_bucket_views_and_fsdp2_are_judged_alike(tmp_path: 
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr[-2000:]
-    found, loose, others, warned = json.loads(said.stdout.splitlines()[-1])
+    found, loose, others, warned, cleared = json.loads(said.stdout.splitlines()[-1])
     assert len(found) == 12
     assert all(told == {"1": 0, "4": 1, "5": 1, "6": 0} for told in found.values()), found
     assert others > 0 and set(loose.values()) == {others}, "gradients that FSDP2 adds to are those of each step"
     assert any("in no optimizer that steps" in sentence for sentence in warned)
+    assert cleared == {"True": [2.0] * 4, "False": []}

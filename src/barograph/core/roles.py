@@ -401,15 +401,19 @@ _EACH = frozenset({"step", "batch", "iter", "iteration", "update", "train"})  # 
 @lru_cache(maxsize=1 << 14)
 def is_loss_by_word(name: str, loss: str) -> bool:
     """Whether the last word of a series is that of a loss, or of this one: `reef/ce`, `sung/nats`, `recall/itc`,
-    `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`."""
+    `retrieval/loss`, `est_nll` beside `iter_nll`, and `averaged/v` beside `v/step`; or the word ahead of that for the
+    training's data is, as of `nll/audit` beside `nll/train`."""
     parts, ours = (plain_name(one).split("/") for one in (name, loss))
     if len(parts) == len(ours) == 1:
         parts, ours = parts[0].split("_"), ours[0].split("_")
         if len(ours) > 1 and parts[0] == ours[0] and _OF_SAME.search("_".join(parts[1:])):
             return False
-    if len(parts) < 2 or parts == ours or parts[:-1] == ours[:-1] or is_goodness(parts[-1]):
+    if len(parts) < 2 or parts == ours or is_goodness(parts[-1]):
         return False
     word = parts[-1]
+    if parts[:-1] == ours[:-1]:
+        other = _OF_TRAINING_DATA.fullmatch(ours[-1]) and not (_OF_ROWS.search(word) or _MEASURED.search(word))
+        return bool(other) and (plays("loss", parts[-2]) or _OBJECTIVE.fullmatch(parts[-2]) is not None)
     own = word in (ours[-1], "loss") or (word in ours and ours[-1] in _EACH)
     return own or plays("loss", name) or _OBJECTIVE.fullmatch(word) is not None
 

@@ -296,13 +296,16 @@ _SUMMED = expression(  # an option that is on; of a sum of something else than l
 
 def _are_rows(history: RunHistory, value: str) -> bool:
     """Whether what a loss is divided by are rows, or whatever the configuration calls those of a batch: `peals` or
-    `per_peal`, where it has `peals_a_step: 20` or, as many as the data have, `peals: 1200`."""
+    `per_peal`, where it has `peals_a_step: 20` or, as many as the data have, `peals: 1200`, or `peals: 20`, as many as
+    the watch saw in a batch."""
     one = _PER.match(value)
     unit = value[one.end() :] if one else value
     if _OF_ROWS.match(value) or _OF_TOKENS.fullmatch(unit):
         return _OF_ROWS.match(value) is not None
     units = (unit, f"{unit}s", f"{unit}es", f"{unit[:-1]}ies") if one else (unit,)
-    if any(numeric_setting(history, word) >= _DATA for word in units):
+    seen = history.channel("model/example_rows")
+    rows = seen.first if seen is not None and seen.end else math.nan
+    if any(number >= _DATA or number == rows for number in (numeric_setting(history, word) for word in units)):
         return True
     names = [name.rpartition(".")[2].lower() for name in history.options.found]
     return any(name.startswith(word) and _OF_EACH.fullmatch(name[len(word) :]) for name in names for word in units)

@@ -132,6 +132,7 @@ class Sentinel:
         self._outputs = [0, 0]  # passes that came to an output since the step before; how many of the last ones add up
         self._task = -1  # the last one's number
         self._kept = False  # whether a sharded model keeps the last pass's gradients until they are reduced
+        self._reduced = 0  # passes since the step before that gave one of its parameters a gradient
         self._passes, self._added = 0, (0, 0)  # of the step in progress; the gradient they add up in, and its changes
         self._before = 0, 0  # the same, as the last pass found it
 
@@ -148,6 +149,13 @@ class Sentinel:
         self._let_go()
         whole = (parameter for parameter in reversed(parameters) if mesh_of(parameter) is None)
         self._listen(next(whole, None))
+        shards = (one for one in reversed(parameters) if mesh_of(one) is not None and one.requires_grad)
+        if self._chosen is None and (shard := next(shards, None)) is not None:
+            self._handles = [shard.register_post_accumulate_grad_hook(Guest(self._reduces))]
+
+    def _reduces(self, parameter: Any) -> None:
+        """A pass has given a sharded parameter its gradient: FSDP2 calls its hooks when that is reduced."""
+        self._reduced += 1
 
     def _listen(self, chosen: Any) -> None:
         self._chosen = chosen
@@ -242,15 +250,17 @@ class Sentinel:
         gradient = None if self._chosen is None else self._chosen.grad
         made = gradient is not None and id(gradient) != self._added[0]  # by hand, of those that were cleared
         cleared = float(max(0, self._all - self._passes)) if alone and self._passes and not made else 0.0
+        every, some = self._outputs if self._chosen is None else (0, 0)
+        if alone and self._reduced == every > some:  # each gave gradients: none is of inputs alone, or kept for later
+            cleared = float(every - some)
         if cleared or cleared != self._cleared:
             current.figures["cleared_passes"] = cleared
-        self._all, self._cleared = 0, cleared
-        every, some = self._outputs if self._chosen is None else (0, 0)
+        self._all, self._reduced, self._cleared = 0, 0, cleared
         given, added = self._loss.given(), some if some == every else 0  # others were cleared in between
         if given and len(given) == (self._passes or added):  # all that was differentiated is in the gradients
             current.put("given", ("loss_given",), _sum(given))
             current.figures["losses_given"] = float(len(given))
-        elif given and cleared and len(given) == self._passes + cleared:
+        elif given and cleared and len(given) == (self._passes or some) + cleared:
             current.put("given", ("cleared_given",), _sum(given))
         current.backwards, self._passes, self._outputs, self._kept = self._passes, 0, [0, 0], False
         if (current.backwards or added) and "passes" in current.figures:

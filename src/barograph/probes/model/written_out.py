@@ -284,7 +284,8 @@ def _is_log_probability(node: Any) -> bool:
 
 def _squares(root: Any) -> dict[str, float]:
     """Of a loss that is one sum of squares or sizes of differences from what has no gradient, or averages of such sums,
-    that nothing multiplies or divides, or weights of rows alone, or, apart from the others, one number the whole."""
+    that nothing multiplies or divides, or weights of rows alone, ahead of the square or behind it, or, apart from the
+    others, one number the whole."""
     scaled = kind(root) in ("Mul", "Div") and not shape(root) and len(behind(root)) == 1
     node, averaged, summed, weighted = behind(root)[0] if scaled else root, 1.0, False, False
     for _ in range(8):
@@ -292,9 +293,10 @@ def _squares(root: Any) -> dict[str, float]:
         if name.startswith(_ERRORS) and len(under) == 1:
             size, whole = math.prod(shape(under[0])), setting(node, "reduction", 0)
             break
-        squared = name in ("Pow", "Abs") and len(under) == 1 and kind(under[0]) == "Sub" and len(behind(under[0])) == 1
+        inner = _unweighed(under[0]) if len(under) == 1 else None
+        squared = name in ("Pow", "Abs") and inner is not None and _is_difference(inner)
         if squared and (name == "Abs" or setting(node, "exponent", 0) == 2):
-            size, whole = math.prod(shape(node)), 0
+            size, whole, weighted = math.prod(shape(node)), 0, weighted or inner is not under[0]
             break
         weighs = name == "Mul" and not weighted and len(shape(node)) > 0
         if not (weighs or name in _SHAPED | {"Mean", "Sum"}) or len(under) != 1:
@@ -316,6 +318,19 @@ def _squares(root: Any) -> dict[str, float]:
     return {f"{prefix}squares_added": size / averaged} | (
         {} if weighted else {"squares_of_batch": float(averaged == 1)}
     )
+
+
+def _unweighed(node: Any) -> Any:
+    """What is multiplied by weights without gradient before it is squared; what is not multiplied so itself."""
+    under = behind(node)
+    weighs = kind(node) == "Mul" and len(under) == 1 and shape(node) == shape(under[0]) and len(shape(node)) > 0
+    return under[0] if weighs else node
+
+
+def _is_difference(node: Any) -> bool:
+    """Whether a node is the difference between an output and what has no gradient; or their sum, as of the noise that a
+    score is to undo, times its level."""
+    return kind(node) in ("Sub", "Add") and len(behind(node)) == 1
 
 
 def _averaged(root: Any) -> dict[str, float]:

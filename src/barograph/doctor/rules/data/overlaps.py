@@ -72,7 +72,9 @@ class EvaluationOverlaps(Rule):
     Other wordings and editions of one text are near copies: of eight passages of twelve tokens five or more are those
     of one row of the training or a few (`model/evaluated_kin`), and one at most is that of the tenth nearest, as what
     texts of one kind share is. A row of the training that ends before is none of these. Of rows with less than 24
-    places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often.
+    places passages have eight tokens, and it takes two fifths of the rows, for these are alike by chance more often; of
+    longer ones it takes half where nine rows in ten or more have a passage in common with the training by chance, as
+    lists of a few words do.
 
     Other words for the same, as phrasings of one fact or tellings in another order, have no long passage in common.
     There a row and its sibling in the training have three fifths or more of all that the row weighs, by tokens and
@@ -123,6 +125,8 @@ class EvaluationOverlaps(Rule):
         "windows": (0.1, "the same, of windows of a text; ours"),
         "siblings": (0.15, "of them, of texts that say the same in other words; ours"),
         "short": (0.4, "of them, of near copies of texts that are compared by passages of eight tokens; ours"),
+        "often": (0.9, "of an evaluation's rows, that have a passage in common by chance: texts of a few words; ours"),
+        "of_often": (0.5, "of them, of near copies of such texts; ours"),
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
         "rows": (8.0, "ours"),
@@ -189,8 +193,8 @@ class EvaluationOverlaps(Rule):
                     least = self.at["pictures"]
                 if name == "passages" and watched(history, "wording_beyond", place) >= self.at["alike"]:
                     least = self.at["of_alike"]
-                if name == "kin" and watched(history, "evaluated_kin_size", place) == _SHORT:
-                    least = self.at["short"]
+                if name == "kin":
+                    least = self._of_kin(history, place)
                 of_texts = name in ("passages", "windows")
                 many = value >= least and value * count >= self.at["rows"]
                 passes = watched(history, f"evaluated_{name}_passes", place)
@@ -226,6 +230,13 @@ class EvaluationOverlaps(Rule):
                         confidence=0.5 if meant else 0.9 if grouped else 0.95, evidence={"share": value},
                         causes=[cause], remedies=[remedy],
                     )  # fmt: skip
+
+    def _of_kin(self, history: RunHistory, place: Place) -> float:
+        """The share of an evaluation's rows that takes near copies, by how alike texts are by chance."""
+        if watched(history, "evaluated_kin_size", place) == _SHORT:
+            return float(self.at["short"])
+        often = watched(history, "evaluated_passages_chance", place) >= self.at["often"]
+        return float(self.at["of_often" if often else "share"])
 
     def _are_alike(self, history: RunHistory, place: Place) -> bool:
         """Whether many of an evaluation's texts come whole in the training, and no more of them than by chance."""

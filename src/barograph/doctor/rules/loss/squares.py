@@ -68,14 +68,14 @@ class SquaresAdded(WatchRule):
 class SquaresSummed(WatchRule):
     """Squared differences are added up, and the evaluation averages them.
 
-    In the graph of the loss, which is nothing else but weights of its rows, squares or sizes of differences are added
-    up, 8 or more for each that an average is over; or the loss is 8 times their mean or more (`model/square_weight`), a
-    whole number, and its graph has a sum, as where it is divided by the number of micro-batches. Where a number divides
-    the whole, it counts that the backward passes of each step that was looked at were called with what is logged, in
-    all: a sum that is divided by the number of them, or by 1. At two evaluations in
-    a row their loss times that number is the training's, from a third of it to three times: the training's loss is a
-    sum, and the evaluation's the mean. Where the configuration says that the loss is a sum (`reduction: sum`), it is an
-    info finding.
+    In the graph of the loss, which is nothing else but weights of its rows, squares or sizes of differences, or of an
+    output and the noise that it is to undo, are added up, 8 or more for each that an average is over; or the loss is 8
+    times their mean or more (`model/square_weight`), a whole number, and its graph has a sum, as where it is divided by
+    the number of micro-batches. Where a number divides the whole, it counts that the backward passes of each step that
+    was looked at were called with what is logged, in all: a sum that is divided by the number of them, or by 1. At two
+    evaluations in a row their loss times that number is the training's, from a third of it to three times: the
+    training's loss is a sum, and the evaluation's the mean. Where the configuration says that the loss is a sum
+    (`reduction: sum`), it is an info finding.
 
     What to do: the mean over all elements, `functional.mse_loss(output, target)`; or divide the sum by their number.
     """

@@ -42,7 +42,9 @@ class SummedLoss(Rule):
     20 steps, or the first loss over ln of the output's width (`model/output_width`) or of the vocabulary, and over ln 2
     where an answer is compared with another (`model/loss_ranks`); a first loss of a guess's own size was not summed,
     and the first evaluation has learnt already. A number that the configuration has, or a product of two, proves it:
-    gradient accumulation, ranks, batch size, length. Both are within 10% of it (the median of eight ratios alone, where
+    gradient accumulation, ranks, batch size, length. So do the rows of a batch that the watch saw
+    (`model/example_rows`), where the loss's graph is one sum, of one backward pass, and the first loss over ln of the
+    width is their number. Both are within 10% of it (the median of eight ratios alone, where
     the number is 8 or more and no width is known); the median within a third, for a loss that is all noise, where it is
     4 or more and the first loss over ln of the width agrees; each ratio within half, where it is 2 or 3. Any other
     number must be 4 or more, with the first loss as many times ln of the width, and the same (within 10%) at four
@@ -141,10 +143,12 @@ class SummedLoss(Rule):
             guess = math.log(2)  # an answer beside another, whatever they are made of
         middle, same = median(self._ratios), self.at["same"]
         begun = is_first_step(history, loss.began[0])  # else a loss of a few steps may have halved already
-        for number, what in summands(history):
+        for number, what, seen in [*((*one, False) for one in summands(history)), *self._rows(history, found)]:
             if number < 4 and not begun:
                 continue
             guessed = abs(loss.first / guess / number - 1) < same
+            if seen and not guessed:
+                continue
             near = 1 / 3 if guessed and number >= 4 else same
             steady = number >= 4 or all(2 / 3 < item / number < 3 / 2 for item in self._ratios)
             sure = number >= 8 and len(self._ratios) >= 8 and not guess > 0
@@ -162,6 +166,14 @@ class SummedLoss(Rule):
         if steady and loss.first >= self.at["times"] * guess and value < 1.5 * guess:
             return self._say(history, value, found, median(last), "targets", guess)
         return None
+
+    def _rows(self, history: RunHistory, found: int) -> list[tuple[float, str, bool]]:
+        """The rows of a batch, as the watch saw them, where the graph of the loss shows one sum of one pass."""
+        rows, passes, *one = (
+            known(history.channel(f"model/{name}"), found, 1 << 62, self._segment)
+            for name in ("example_rows", "backwards", "loss_adds", "loss_terms")
+        )
+        return [(rows, "examples", True)] if rows >= self.at["times"] and one == [1, 1] and passes == 1 else []
 
     def _is_mean(self, history: RunHistory, loss: Channel, found: int) -> bool:
         """Whether what is logged is what the only backward pass of a step begins with, and the graph shows a mean."""

@@ -188,7 +188,7 @@ class ClearedPasses(Rule):
     passes were called with adds up to the loss that is logged (`model/cleared_given`), in three steps in a row to 0.2%:
     then the cleared one was meant to count. Where the
     step's gradients are other tensors than the last pass has written, they were added up by hand, and there is no
-    finding.
+    finding. Of a model that is sharded (FSDP2) passes count where each has given a parameter its gradient.
 
     What to do: `zero_grad()` once a step, before the first micro-batch.
     """

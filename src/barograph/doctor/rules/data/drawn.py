@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy
 
-from barograph.doctor.kernel.cursor import newest
+from barograph.doctor.kernel.cursor import newest, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 
@@ -126,12 +126,7 @@ class DrawnApart(WatchRule):
     def _has_learnt(self, history: RunHistory, place: Place) -> bool:
         """Whether the training's loss has fallen since it began."""
         loss = history.role("loss")
-        last = newest(loss, *place, _LAST) if loss is not None else numpy.empty(0)
-        return (
-            loss is not None
-            and bool(numpy.isfinite(last).any())
-            and float(numpy.nanmedian(last)) <= self.at["learnt"] * loss.first
-        )
+        return loss is not None and usual(loss, *place, _LAST) <= self.at["learnt"] * loss.first
 
     def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
         ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]

@@ -12,7 +12,7 @@ from rule_curves import found
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.timed import EvaluationTimed, TimesReversed
+from barograph.doctor.rules.data.timed import EvaluationTimed, MixedApart, TimesReversed
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -26,8 +26,8 @@ LOOKS, EVALUATIONS = np.arange(0, ROWS, 10), np.arange(20, ROWS, 20)
 def test_quarters_are_those_of_the_least_and_the_greatest_times() -> None:
     time = torch.tensor([3, 1, 2, 0] * 6)
     given = time[:, None].float() + torch.linspace(-1, 1, 9)
-    early, _, first, _, late, deviation, last, _ = timed.figures(given, time).tolist()
-    assert (early, first, late, last) == pytest.approx((0, 0, 3, 3), abs=1e-6)
+    early, _, first, _, late, deviation, last, _, _, middle = timed.figures(given, time).tolist()
+    assert (early, first, late, last, middle) == pytest.approx((0, 0, 3, 3, 1.5), abs=1e-6)
     assert deviation == pytest.approx(float(given[time == 3].std()), rel=1e-4)
     assert timed.figures(given, torch.ones(24)).isnan().all()
 
@@ -37,7 +37,7 @@ def test_noise_is_rough_and_examples_are_smooth() -> None:
     time = torch.rand(64, generator=dice)
     noise = torch.randn(64, 2, 32, generator=dice)
     smooth = torch.sin(torch.linspace(0, 3, 32)) + torch.randn(64, 2, 1, generator=dice)
-    names = dict(zip(timed.FIGURES, range(8), strict=True))
+    names = dict(zip(timed.FIGURES, range(10), strict=True))
     for turned in (False, True):
         part = (1 - time if turned else time)[:, None, None]
         found = timed.figures(part * smooth + (1 - part) * noise, time)
@@ -88,7 +88,7 @@ class Denoiser(nn.Module):
         return self.net(torch.cat([x, t[:, None]], 1))
 
 
-@pytest.mark.parametrize("fault", ["none", "raw", "rand"])
+@pytest.mark.parametrize("fault", ["none", "raw", "rand", "squares"])
 def test_an_evaluation_on_raw_examples_and_noise_that_is_even_are_found(tmp_path: Path, fault: str) -> None:
     torch.manual_seed(1)
     torch.set_num_threads(1)
@@ -100,6 +100,8 @@ def test_an_evaluation_on_raw_examples_and_noise_that_is_even_are_found(tmp_path
 
     def loss_of(examples: Any, noise: Any, t: Any) -> Any:
         a, s = (1 - t)[:, None], t[:, None]
+        if fault == "squares" and not torch.is_grad_enabled():  # of the evaluation alone
+            a, s = a.sqrt(), s.sqrt()
         return (model(a * examples + s * noise, t) - (noise - examples)).square().mean()
 
     for step in range(130):
@@ -118,7 +120,8 @@ def test_an_evaluation_on_raw_examples_and_noise_that_is_even_are_found(tmp_path
             run.log({"val/loss": value.item()}, step=step)
     run.finish()
     kinds = {one["rule"]: one["causes"] for one in diagnose(run)["findings"] if one["severity"] == "warning"}
-    assert set(kinds) == ({"evaluation_timed"} if fault != "none" else set())
+    says = {"none": set(), "squares": {"mixed_apart"}}
+    assert set(kinds) == says.get(fault, {"evaluation_timed"})
     assert fault != "rand" or kinds["evaluation_timed"][0].startswith("noise of the wrong distribution")
 
 
@@ -139,3 +142,27 @@ def test_noise_where_the_training_has_the_examples_is_a_finding(
             f"model/eval_input_{end}_time": (EVALUATIONS, np.full(len(EVALUATIONS), when)),
         }
     assert len(found([TimesReversed()], columns, ())) == says
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_other_factors_of_noise_show_in_the_middle_of_the_times_alone(pieces: tuple[int, ...]) -> None:
+    def said(whole: float = 1.0, middle: float = 1.0, early: float = 1.0, time: float = 0.5, **config: Any) -> int:
+        dice = np.random.default_rng(3)
+        stds = {"std": 0.87, "early_std": 1.0, "middle_std": 0.75, "late_std": 1.0}
+        times = {"early_time": 0.12, "middle_time": 0.5, "late_time": 0.88}
+        theirs = stds | times | {"std": whole, "early_std": early, "middle_std": middle, "middle_time": time}
+        columns = {
+            f"model/input_{name}": (LOOKS, value + 0.02 * dice.uniform(-1, 1, len(LOOKS)))
+            for name, value in (stds | times).items()
+        }
+        columns |= {
+            f"model/eval_input_{name}": (EVALUATIONS, np.full(len(EVALUATIONS), value))
+            for name, value in theirs.items()
+        }
+        return len(found([MixedApart()], columns, pieces, config=config))
+
+    assert said() == 1
+    assert not said(middle=0.88) and not said(whole=0.87)
+    assert not said(early=1.3)  # other examples
+    assert not said(time=0.7)  # other times than the training's
+    assert not said(eval_domain="night") and not said(curriculum="few levels first")

@@ -1,5 +1,5 @@
-"""What a model that is given a time with each row is given at the least and the greatest times: mean and deviation, and
-how rough it is; and what it is given first and last where examples are drawn, step by step.
+"""What a model that is given a time with each row is given at the least, the middle and the greatest times: mean and
+deviation, and how rough it is; and what it is given first and last where examples are drawn, step by step.
 
 In:   inputs of passes, those of the training and those of evaluations.
 Out:  figures for the `model` record, computed on the device from some numbers; nothing waits.
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = tuple(f"{end}_{what}" for end in ("early", "late") for what in ("mean", "std", "time", "rough"))
+FIGURES = (*(f"{end}_{what}" for end in ("early", "late") for what in ("mean", "std", "time", "rough")),
+           "middle_std", "middle_time")  # fmt: skip
 """Of the quarters of the rows with the least and the greatest time: mean and deviation of the inputs, mean time, and
-the squared distance of neighbours in the last dimension, of that of any two numbers of a row."""
+the squared distance of neighbours in the last dimension, of that of any two numbers of a row. Of the quarter of the
+rows in the middle of the times: deviation and mean time."""
 _LINES, _SHORTEST = 8, 8  # of a row; places of one
 _ROWS, _PASSES = 16, 3  # rows of a pass, at least; passes of an evaluation, at most
 DRAWN = tuple(f"{end}_{what}" for end in ("first", "last") for what in ("time", "std", "rough"))
@@ -116,6 +118,8 @@ def figures(given: Tensor, time: Tensor) -> Tensor:
     for part in (order[:quarter], order[-quarter:]):
         values = rows.index_select(0, part)
         found += [values.mean(), values.std(), times.index_select(0, part).mean(), _roughness(lines, part)]
+    middle = order[(len(order) - quarter) // 2 :][:quarter]
+    found += [rows.index_select(0, middle).std(), times.index_select(0, middle).mean()]
     return torch.where(times.amax() > times.amin(), torch.stack(found), math.nan)
 
 

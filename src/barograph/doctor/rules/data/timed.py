@@ -1,7 +1,7 @@
-"""What evaluations of a model of denoising are given at the ends of its times.
+"""What evaluations of a model of denoising are given at the ends and in the middle of its times.
 
-In:   figures of the watch: mean, deviation and roughness of inputs at the least and the greatest times.
-Out:  findings of `EvaluationTimed`, `TimesReversed`.
+In:   figures of the watch: mean, deviation and roughness of inputs at the least, the middle and the greatest times.
+Out:  findings of `EvaluationTimed`, `TimesReversed`, `MixedApart`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class TimesReversed(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         early, late = (_newest(history, f"{end}_rough", place) for end in ("early", "late"))
         theirs = value - watched(history, "eval_input_late_rough", place)
-        apart, known = numpy.empty(0), all(self._is_known(history, end, place) for end in ("early", "late"))
+        apart, known = numpy.empty(0), all(_is_known(history, end, place) for end in ("early", "late"))
         if len(early) == len(late) >= self.at["looks"]:
             apart = early - late
         sides = [side for side in (1, -1) if len(apart) and (side * apart >= self.at["apart"]).all()]
@@ -146,10 +146,75 @@ class TimesReversed(WatchRule):
                           "standing": True},
             )  # fmt: skip
 
-    def _is_known(self, history: RunHistory, end: str, place: Place) -> bool:
-        """Whether the quarter's mean time is one that the training's quarters have."""
-        times, time = _newest(history, f"{end}_time", place), watched(history, f"eval_input_{end}_time", place)
-        return len(times) > 0 and bool(times.min() <= time <= times.max())
+
+class MixedApart(WatchRule):
+    """The training mixes examples with noise by other factors than evaluations do.
+
+    The model is given a time with a number a row. In three evaluations in a row the deviation of its inputs in the
+    quarter of the rows in the middle of the times lies beyond that of all looks at the training, eight at least, and
+    from their median by a factor of 1.2 or more, and that of all inputs lies beyond all looks on the same side; while
+    in the quarters with the least and the greatest time, where inputs are nearly examples and nearly noise, it differs
+    from the training's median by seven tenths of that at most, in logarithms. The mean times of all three quarters are
+    such as the training's have, and the configuration speaks of no other data and of no curriculum. So are inputs where
+    roots are forgotten: factors of α and 1 − α have a sum of squares of a half in the middle, those of √α and √(1 − α)
+    one of 1 everywhere (Ho et al., Denoising Diffusion Probabilistic Models, 2020, equation 4).
+
+    What to do: mix examples and noise by one function for both sides.
+    """
+
+    name, family, kind, severity = "mixed_apart", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/eval_input_middle_std"
+    needs = ("=model/eval_input_middle_std", "=model/input_middle_std")
+    least = 3
+    about = "Examples and noise are mixed by other factors in the training than in evaluations of it."
+    thresholds: ClassVar = {
+        "looks": (8.0, "at the training; ours"),
+        "beyond": (1.2, "times the median deviation of the looks, or less than it; ours"),
+        "ends": (0.7, "of the logarithm of that factor to the median, at the ends of the times, at most; ours"),
+        "evaluations": (3.0, "in a row; ours"),
+    }
+    causes = ("examples and noise mixed by other factors in the training than in the evaluation, as without a root",)
+    remedies = ("mix examples and noise by one function, for the training, evaluations and what is drawn",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        meant = elsewhere(history) or is_curriculum(history)
+        if not self.lasts(not meant and self._differs(history, value, place), place, self.at["evaluations"]):
+            return
+        middle = float(numpy.median(_newest(history, "middle_std", place)))
+        yield self.finding(
+            self._row[0][0], f"In the middle of the times evaluations are given inputs of deviation {value:.3g}, and "
+            f"the training {middle:.3g}; at the least and the greatest times they differ less.",
+            found=place[0], segment=place[2], confidence=0.9,
+            evidence={"deviation": rounded(middle), "eval_deviation": rounded(value), "standing": True},
+        )  # fmt: skip
+
+    def _differs(self, history: RunHistory, value: float, place: Place) -> bool:
+        parts = ("early", "middle", "late")
+        every = {part: _newest(history, f"{part}_std", place) for part in parts}
+        every[""] = _newest(history, "std", place)
+        if min(map(len, every.values())) < self.at["looks"] or min(map(numpy.min, every.values())) <= 0:
+            return False
+        beyond, looks = self.at["beyond"], every["middle"]
+        usual = float(numpy.median(looks))
+        side = 1 if value > max(looks.max(), beyond * usual) else -1 if value < min(looks.min(), usual / beyond) else 0
+        whole = watched(history, "eval_input_std", place)
+        past = whole > every[""].max() if side > 0 else whole < every[""].min()
+        if not (side and past and all(_is_known(history, part, place) for part in parts)):
+            return False
+        values = [watched(history, f"eval_input_{part}_std", place) for part in parts]
+        if min(values) <= 0:
+            return False
+        early, middle, late = (
+            abs(math.log(one / float(numpy.median(every[part])))) for one, part in zip(values, parts, strict=True)
+        )
+        return max(early, late) <= self.at["ends"] * middle
+
+
+def _is_known(history: RunHistory, part: str, place: Place) -> bool:
+    """Whether the quarter's mean time is one that the training's quarters have."""
+    times, time = _newest(history, f"{part}_time", place), watched(history, f"eval_input_{part}_time", place)
+    return len(times) > 0 and bool(times.min() <= time <= times.max())
 
 
 def _newest(history: RunHistory, name: str, place: Place) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
@@ -166,4 +231,4 @@ def _is_even(ours: list[float], theirs: list[float]) -> bool:
 
 _UNIFORM = "noise of the wrong distribution: `torch.rand` in the training, where `torch.randn` is meant"
 
-RULES = (EvaluationTimed, TimesReversed)
+RULES = (EvaluationTimed, TimesReversed, MixedApart)

@@ -99,7 +99,7 @@ def test_a_reference_that_is_made_the_policy_again_is_a_warning_unless_the_confi
         "model/other_moved": (steps, moved),
         "model/other_apart": (steps, np.where(moved > 0, 0.0005, 0.02)),
         "model/preference_compared": (steps[:1], np.array([2.0])),
-        "model/other_same_input": (steps[:1], np.array([same])),
+        "model/other_same_input": (steps[:2], np.array([same, 0.0])),  # an evaluation came last
         "loss": (np.arange(90), np.linspace(4, 1, 90)),
     }
     found = [*findings([ReferenceUpdated()], columns, cuts=cuts, facts={"config": config}).values()]

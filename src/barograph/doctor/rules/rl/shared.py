@@ -90,15 +90,17 @@ class ReferenceUpdated(WatchRule):
         self._moves: list[int] = []
         self._rests = 0
         self._apart = math.nan  # in the look before
+        self._prefers = False  # in some look: behind an evaluation the other network was asked about its examples
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         far = value >= self.at["far"] * self._apart
         self._apart = watched(history, "other_apart", place)
         self._rests += value == 0
+        self._prefers = self._prefers or prefers(history, place)
         if value > 0 and far:
             self._moves.append(place[0])
         enough = len(self._moves) >= self.at["moves"] and self._rests >= self.at["rests"]
-        if enough and prefers(history, place) and self.first(place[2]):
+        if enough and self._prefers and self.first(place[2]):
             yield self.finding(
                 self._moves[0], f"The reference was made the policy again by step {self._moves[0]}, and by step "
                 f"{self._moves[-1]}: margins and losses begin anew there.", found=place[0], segment=place[2],

@@ -76,7 +76,7 @@ class EvaluationAnswers:
 
     def gave(self, logits: Any) -> None:
         """An output, which may be of other make."""
-        self._compared.passed()
+        self._compared.passed(logits)
         if self._found is not None or getattr(logits, "ndim", 0) != 2 or mesh_of(logits) is not None:
             return
         if len(logits) >= _LEAST and _CLASSES[0] <= logits.shape[1] <= _CLASSES[1] and logits.is_floating_point():

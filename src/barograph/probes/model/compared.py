@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from barograph.probes.model.behind_noise import ComparedNoise
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.prompts import ahead, answer_begins, answers_apart
@@ -76,10 +77,13 @@ class ComparedAnswers:
         self._beside: Tensor | None = None
         self._smoothed = 0.0  # the label smoothing of an evaluation's cross-entropies
         self._averaged: bool | None = None  # whether each of them is a mean
+        self._given: list[Tensor] = []
+        self._noise = ComparedNoise()
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
         shown, self._shown = self._shown, None
+        self._noise.over()
         if shown is not None and not shown.end():
             shown.rest()
 
@@ -90,17 +94,19 @@ class ComparedAnswers:
 
     def given(self, tensors: Iterable[Tensor]) -> None:
         """The inputs of a pass without gradients."""
-        self._tokens = None
-        if self._is_due and self._begins is None:
-            texts = (one for one in tensors if one.dim() == 2 and not one.is_floating_point() and one.shape[1] > 2)
+        self._tokens, self._given = None, [*tensors] if self._is_due else []
+        if self._given and self._begins is None:
+            texts = (one for one in self._given if one.dim() == 2 and not one.is_floating_point() and one.shape[1] > 2)
             one = next(texts, None)
             if one is not None and not mesh_of(one):
                 self._tokens = len(one), one.detach()[:_TEXTS].clone()
 
-    def passed(self) -> None:
+    def passed(self, output: Any = None) -> None:
         """It is over."""
         self.over()
+        given, self._given = self._given, []
         if self._is_due and is_alone() and not (is_compiled() or is_followed()):
+            self._noise.passed(given, output)
             self._shown, self._each = Shown(self._saw), _EACH
 
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -118,6 +124,8 @@ class ComparedAnswers:
                 self._gathered(arguments[0], arguments[2])
             elif name in ("eq", "__eq__") and len(arguments) == 2:
                 self._equal(*arguments)
+            else:
+                self._noise.saw(name, arguments)
 
     def _cross_entropy(self, scores: Tensor, target: Tensor, named: Mapping[str, Any]) -> None:
         shaped = not target.is_floating_point() and scores.dim() == target.dim() + 1 and scores.dim() in (2, 3)
@@ -191,6 +199,9 @@ class ComparedAnswers:
         self.over()
         self._steps += 1
         self._evaluations += self._left < _FUNCTIONS
+        noised = self._noise.taken()
+        if noised is not None:
+            current.put("evaluated_planes", *noised)
         if self._smoothed:
             current.figures["evaluated_smoothing"] = self._smoothed
         if self._averaged is not None:

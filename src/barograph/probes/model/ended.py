@@ -25,7 +25,7 @@ _FAMILIES = frozenset({
     "given_classes", "given_columns", "evaluated", "adapters_off",
     "evaluated_pieces", "evaluated_numbers", "evaluated_likeness", "evaluated_blocks", "evaluated_passages",
     "evaluated_things", "between", "between_pieces", "between_numbers", "between_likeness", "between_blocks",
-    "between_passages", "between_things", "evaluated_groups", "between_groups",
+    "between_passages", "between_things", "evaluated_groups", "between_groups", "evaluated_planes",
 })  # fmt: skip
 """Of columns that an evaluation fills, and of what was trained on before it."""
 _NAMES = ("passes_without_gradients", "parts_without_gradients", "statistics_gathered", "labels_in_training")

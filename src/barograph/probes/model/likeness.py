@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.apart import Floats, beside, beyond_chance, blocks
+from barograph.probes.model.behind_noise import KeptPlanes
 from barograph.probes.model.leaps import Leaps
-from barograph.probes.model.near import EVALUATED, SIGNS, SKETCH, KeptSketches, squared_distances
+from barograph.probes.model.near import EVALUATED, SIGNS, SKETCH, KeptSketches, drawn_signs, squared_distances
 from barograph.probes.model.overlaps import PassesOfEvaluation, even_rows
 from barograph.probes.model.parameters import local
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 _ELEMENTS = 1024  # of a row, that are looked at
 _FIRST, _OF_PASS, _OF_LATER = 4, 64, 16  # passes of an evaluation; rows of each; rows of each later one
 _SIDE, _CHANNELS = 32, 16  # points of a picture's side whose spectrum is taken; its channels, at most
-_WIDE, _DIFFERENT = 64, 32  # numbers of a row; different ones
+_WIDE, _DIFFERENT = 8, 32  # numbers of a row; different ones, or three quarters of them
 _BATCHES, _ROWS, _COMPARED = 8, 8, 256  # batches of different examples; rows of each; batches at most
 _SHORTEST, _SAME = 8, 0.35  # steps of an epoch; squared distance of its batches, of that of all pairs
 _RISING, _TURNS, _ALONG = 16, 2, 0.95  # batches; epochs; correlation of a batch's rank with its place in the epoch
@@ -66,7 +67,7 @@ class Likeness(PassesOfEvaluation):
         self._means: list[Floats] = []
         self._within: list[Floats] = []
         self._counts: list[int] = []
-        self._leaps = Leaps()
+        self._leaps, self._behind = Leaps(), KeptPlanes()
 
     def trained(self, rows: Tensor) -> None:
         """Rows of a step."""
@@ -137,12 +138,13 @@ class Likeness(PassesOfEvaluation):
         lines = lines[:, :: max(1, -(-lines.shape[1] // _ELEMENTS))].float()
         width = lines.shape[1]
         if (width, str(lines.device)) not in self._signs:
-            drawn = _drawn(width)
+            drawn = drawn_signs(width)
             self._sums[float(width)] = drawn.sum(0)
             self._signs[width, str(lines.device)] = torch.from_numpy(drawn).to(lines)
         varied = lines.new_zeros(len(lines))
         if width >= _WIDE:
-            varied = ((lines.sort(1).values.diff(dim=1) != 0).sum(1) >= _DIFFERENT).float()
+            different = (lines.sort(1).values.diff(dim=1) != 0).sum(1) + 1
+            varied = (different >= min(_DIFFERENT, 3 * width // 4)).float()
         widths = torch.full_like(varied, width)
         spectrum = None if pictures is None else self._spectrum(pictures)
         drawn_as = torch.full_like(varied, spectrum is not None)
@@ -161,7 +163,7 @@ class Likeness(PassesOfEvaluation):
         amplitudes = parts.square().sum((2, 4)).sqrt().flatten(1)
         width, device = amplitudes.shape[1], f"spectrum {amplitudes.device}"
         if (width, device) not in self._signs:
-            self._signs[width, device] = torch.from_numpy(_drawn(width)).to(amplitudes)
+            self._signs[width, device] = torch.from_numpy(drawn_signs(width)).to(amplitudes)
         found: Tensor = amplitudes @ self._signs[width, device]
         return found
 
@@ -180,6 +182,7 @@ class Likeness(PassesOfEvaluation):
         found = self._leaps.fields_of(numbers, known)
         if "evaluated_likeness" in numbers:
             found |= self._near(*numbers["evaluated_likeness"]) | self._altered(numbers["evaluated_likeness"][1].T)
+        found |= self._behind.fields_of(numbers)  # noise hides near copies from what the model is given
         if "likeness" in numbers and len(known) == len(numbers["likeness"][0]):
             rows = numbers["likeness"][1].T
             self._width = float(rows[0, 3]) if self._width < 0 else self._width
@@ -323,12 +326,6 @@ def small_pictures(rows: Tensor) -> Tensor | None:
     pictures = local(rows.detach()).float()
     each = [-(-side // _SIDE) for side in pictures.shape[2:]]
     return pictures if each == [1, 1] else torch.nn.functional.avg_pool2d(pictures, each)
-
-
-def _drawn(width: int) -> Floats:
-    """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
-    signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, SIGNS)).astype(float)
-    return (2 * signs - 1) / math.sqrt(width)
 
 
 def _shifted(rows: Floats, others: Floats) -> Floats:

@@ -20,7 +20,7 @@ EVALUATED = 256  # rows of an evaluation
 _KEPT = 2048  # rows of the training
 _NEARER, _CHANCES = 0.5, 0.05  # of the distance to the tenth nearest, at most; of examples that are so near by chance
 _TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at least
-_MANY = 5.0  # dimensions
+_MANY = 2.5  # dimensions
 _ANEW = 0.25  # of the rows between two looks: near copies of others
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
@@ -68,10 +68,10 @@ class KeptSketches:
         near, groups, known, chances = numpy.zeros(len(rows), bool), 0.0, False, 0.0
         for part in (SKETCH, SPECTRUM) if pictures else (SKETCH,):
             trained = self._trained[: self._count, part.start - COLUMNS : part.stop - COLUMNS]
-            nearer, chance = _nearer(squares := squared_distances(rows[:, part], trained))
+            nearer, chance = nearer_by_chance(squares := squared_distances(rows[:, part], trained))
             if nearer:
                 chances += chance
-                found = squares.min(1) < nearer**2 * _tenth(squares)[:, 0]
+                found = squares.min(1) < nearer**2 * tenth_of(squares)[:, 0]
                 near, known = near | found, True
                 groups = max(groups, self._grouped(trained, nearer) if found.any() else 0.0)
         return (near, groups, chances) if known else None
@@ -83,14 +83,14 @@ class KeptSketches:
         some = numpy.arange(0, self._count, max(1, -(-self._count // EVALUATED)))
         squares = squared_distances(trained[some], trained)
         squares[numpy.arange(len(some)), some] = numpy.inf
-        near, together = squares < nearer**2 * _tenth(squares), origin[some][:, None] == origin
+        near, together = squares < nearer**2 * tenth_of(squares), origin[some][:, None] == origin
         expected = float((near.sum(1) * (together.sum(1) - 1)).sum() / (self._count - 1))
         if expected >= _EXPECTED and (near & together).sum() * _GROUPED < expected:
             return 0.0
         return float(near.any(1).mean())
 
 
-def _nearer(squares: Floats) -> tuple[float, float]:
+def nearer_by_chance(squares: Floats) -> tuple[float, float]:
     """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
     twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most a half; in which share
     of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
@@ -104,10 +104,16 @@ def _nearer(squares: Floats) -> tuple[float, float]:
     return nearer, _TENTH * nearer**dimensions
 
 
-def _tenth(squares: Floats) -> Floats:
+def tenth_of(squares: Floats) -> Floats:
     """Squared distance of each row [rows, 1] from the tenth nearest of others."""
     found: Floats = numpy.partition(squares, _TENTH - 1, axis=1)[:, _TENTH - 1 : _TENTH]
     return found
+
+
+def drawn_signs(width: int) -> Floats:
+    """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
+    signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, SIGNS)).astype(float)
+    return (2 * signs - 1) / math.sqrt(width)
 
 
 def squared_distances(rows: Floats, others: Floats) -> Floats:

@@ -109,6 +109,11 @@ def noisy_input(tensors: Sequence[Tensor], output: Any) -> tuple[Tensor, Tensor 
     return some(alike.detach()).clone(), None if time is None else time.detach().reshape(-1)[:ROWS].clone(), shape
 
 
+def target_of(output: Tensor, gradient: Tensor, count: int) -> Tensor:
+    """The targets of a mean square over `count` numbers."""
+    return output.float() - gradient.float() * (count / 2)
+
+
 def figures(
     given: Tensor, time: Tensor | None, shape: tuple[int, ...], output: Tensor, gradient: Tensor, count: int
 ) -> Tensor:
@@ -122,12 +127,12 @@ def figures(
     noise, else of targets that are not."""
     import torch
 
-    target = (output.float() - gradient.float() * (count / 2)).to(given.device)
+    target = target_of(output, gradient, count).to(given.device)
     given = given.float()
     size = target.numel()
     mean, deviation = target.mean(), target.std()
     fourth = ((target - mean) / deviation.clamp_min(1e-12)).pow(4).mean()
-    normal = _is_normal(target)
+    normal = is_normal(target)
     even = (mean - 0.5).abs() < 4 * _EVEN / math.sqrt(size) + 0.001
     even &= (deviation / _EVEN - 1).abs() < 4 * math.sqrt(0.2 / size) + 0.002
     even &= (fourth - 1.8).abs() < 4 * math.sqrt(1.2 / size) + 0.01
@@ -217,8 +222,8 @@ def _ends(given: Tensor, time: Tensor, target: Tensor) -> Tensor:
         both = given - share * way, given + (1 - share) * way
         for end, other in (both, both[::-1]):
             alike = (end - end[:1]).abs().amax() < 1e-3
-            noise = _is_normal(other) & (_of_neighbours(other) < 4 / math.sqrt(other.numel()) + 0.01)
-            fits = torch.where(alike, _is_normal(end[:1]), _is_normal(end)) & ~noise & within
+            noise = is_normal(other) & (_of_neighbours(other) < 4 / math.sqrt(other.numel()) + 0.01)
+            fits = torch.where(alike, is_normal(end[:1]), is_normal(end)) & ~noise & within
             said = torch.stack([end.mean(), end.std(), other.mean(), alike.float(), _mark(end), whole(other)])
             found = torch.where(fits & found[0].isnan(), said, found)
     return found
@@ -230,7 +235,7 @@ def _of_neighbours(rows: Tensor) -> Tensor:
     return (centred[:, 1:] * centred[:, :-1]).mean().abs() / centred.square().mean().clamp_min(1e-12)
 
 
-def _is_normal(numbers: Tensor) -> Tensor:
+def is_normal(numbers: Tensor) -> Tensor:
     """Whether numbers are as if drawn with mean 0 and deviation 1: four standard errors of each, and rounding."""
     size = numbers.numel()
     mean, deviation = numbers.mean(), numbers.std()

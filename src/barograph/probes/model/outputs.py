@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model import classes, entrance, leaks, noising, places, reconstruction, softmaxes, squares, texts
+from barograph.probes.model.behind_noise import Noised
 from barograph.probes.model.given import GivenInputs
 from barograph.probes.model.guest import Guest
 from barograph.probes.model.judged import JudgedTexts
@@ -83,7 +84,7 @@ class OutputLook:
         self._logistic: Tensor | None = None  # the same, where each number has a logistic loss
         self._of_places = False  # whether these are of places, of which a row has many
         self._targets: Tensor | None = None  # of a mean square
-        self._noise: Tensor | None = None
+        self._noised = Noised()
         self._placed: Tensor | None = None
         self._rebuilt: Tensor | None = None  # of targets that are the inputs
         self._given: list[Tensor] = []  # of the pass that is looked at
@@ -133,7 +134,7 @@ class OutputLook:
         count = tensor.numel() if squared is not None and squared[:2] == (tensor.numel(), made) else 0
         multiple = count > 0 and squared is not None and squared[2]
         signs = self._round is not None and not self._round.differences
-        noisy = noising.noisy_input(inputs, tensor) if count else None
+        noisy = noising.noisy_input(inputs, tensor)
         copied = reconstruction.input_of(inputs, tensor)
         part = noising.some(tensor.detach()).clone() if noisy is not None or copied is not None else rows
         alike = tensor.dim() == 2 and any(one.dim() and len(one) == len(tensor) for one in inputs)
@@ -178,7 +179,7 @@ class OutputLook:
                 if count:
                     self._targets = squares.targets(rows, _rows(gradient), count, _RANGES.get(made))
                 if noisy is not None:
-                    self._noise = noising.figures(*noisy, part, noising.some(gradient), count)
+                    self._noised.look(noisy, part, noising.some(gradient), count)
                 if copied is not None:
                     self._rebuilt = reconstruction.figures(copied, part, noising.some(gradient), _RANGES.get(made))
                 if placed is not None:
@@ -249,8 +250,7 @@ class OutputLook:
             current.put("logistic_classes", tuple(map(str, range(self._logistic.shape[1]))), self._logistic)
         if self._targets is not None:
             current.put("targets", squares.TARGETS, self._targets)
-        if self._noise is not None:
-            current.put("noise", noising.FIGURES, self._noise)
+        self._noised.put(current)
         if self._placed is not None:
             current.put("placed", places.FIGURES, self._placed)
         if self._rebuilt is not None:
@@ -264,7 +264,7 @@ class OutputLook:
         if self._numbers is not None:
             current.put("tokens_of_training", entrance.TOKENS, self._numbers)
             self._numbers = None
-        self._found = self._classes = self._targets = self._noise = None
+        self._found = self._classes = self._targets = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
         self._round, self._alone = current, False
         self._passes = 0

@@ -59,7 +59,7 @@ class TimedInputs:
         given, time = tensors[place[0]].detach(), tensors[place[1]].detach()
         if trains:
             self._training = figures(given, time)
-        elif _is_one(time):
+        elif is_one(time):
             self._steps += 1
             self._drawn = given, time
             self._begun = all_rows(given, time) if self._begun is None else self._begun
@@ -80,7 +80,7 @@ class TimedInputs:
         self._begun, self._drawn, self._steps = None, None, 0
 
 
-def _is_one(time: Tensor) -> bool:
+def is_one(time: Tensor) -> bool:
     """Whether all rows have one time, as in the steps of a drawing; on a device, where that is seen without a wait."""
     if not any(time.stride()):
         return True

@@ -190,12 +190,12 @@ class EvaluationPictures(WatchRule):
 class EvaluationAltered(WatchRule):
     """Evaluations are given the same examples each time, altered at random: the augmentation is left on.
 
-    Of rows of 64 numbers or more the watch compares the sketches of two evaluations, and means and sizes of their rows.
-    The examples are others than in the last one, and 64 or more in the same order are nearer to those that had their
-    places, in the mean, than to those any number of places on, by five deviations of such means: they are the same
-    examples, altered. By how much: a fiftieth of the squared distance of two examples at least, for an attack on the
-    model, or a little noise, is an evaluation of its own. A model that is trained on noise, as a loss of squares has
-    it, is evaluated on noise as well: only cross-entropies and logistic losses count. Two comparisons in a row.
+    Of rows of eight numbers or more the watch compares the sketches of two evaluations, and means and sizes of their
+    rows. The examples are others than in the last one, and 64 or more in the same order are nearer to those that had
+    their places, in the mean, than to those any number of places on, by five deviations of such means: they are the
+    same examples, altered. By how much: a fiftieth of the squared distance of two examples at least, for an attack on
+    the model, or a little noise, is an evaluation of its own. A model that is trained on noise, as a loss of squares
+    has it, is evaluated on noise as well: only cross-entropies and logistic losses count. Two comparisons in a row.
 
     What to do: `transform=evaluation_transform` for the evaluation's data; a `random_split` of one data set has one
     transformation for both parts.

@@ -49,18 +49,20 @@ def test_noise_is_rough_and_examples_are_smooth() -> None:
 
 def judged(
     pieces: tuple[int, ...] = (), mean: float = 0.3, scale: float = 0.45, whole: float = 0.2, time: float = 0.12,
-    config: dict[str, Any] | None = None, evaluations: int = 9, deviation: float = 1.0,
+    config: dict[str, Any] | None = None, evaluations: int = 9, deviation: float = 1.0, late: float = 1.0,
+    held: float = 1.0,
 ) -> list[Finding]:  # fmt: skip
-    """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean and a
-    deviation."""
+    """An evaluation whose early quarter has this mean, deviation and time, its late one a deviation, and all of whose
+    inputs have a mean and a deviation; its loss, where the training's is 1."""
     dice, here = np.random.default_rng(3), EVALUATIONS[:evaluations]
     ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
             "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     ours = {f"input_{name}": value for name, value in ends.items()}
     theirs = {"mean": whole, "std": deviation, "early_mean": mean, "early_std": scale, "early_time": time,
-              "late_mean": 0.0, "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+              "late_mean": 0.0, "late_std": late, "late_time": 0.88}  # fmt: skip
     columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}
     columns |= {f"model/eval_input_{name}": (here, value + 0.0 * here) for name, value in theirs.items()}
+    columns |= {"train/loss": (LOOKS, 1.0 + 0.0 * LOOKS), "eval/loss": (here - 1, held + 0.0 * here)}
     return found([EvaluationTimed()], columns, pieces, config=config or {})
 
 
@@ -77,6 +79,18 @@ def test_examples_that_are_prepared_in_another_way_show_at_one_end_of_the_times(
     assert not judged(pieces, mean=0.02, whole=0.0, deviation=0.95)
     assert not judged(pieces, mean=0.02, scale=0.6, whole=0.0, deviation=0.8)  # one class stands at these times
     assert not judged(pieces, mean=0.02, whole=0.0, deviation=1.3)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_examples_of_another_size_show_where_evaluations_are_worse(pieces: tuple[int, ...]) -> None:
+    other: dict[str, Any] = {"mean": 0.02, "scale": 0.7, "whole": 0.0, "deviation": 0.83}
+    (one,) = judged(pieces, held=2.0, **other)
+    assert one.causes[0].startswith("inputs not normalised")
+    assert judged(pieces, held=2.0, **(other | {"scale": 1.4, "deviation": 1.25}))
+    assert not judged(pieces, held=1.2, **other)  # no worse than on what is trained on
+    assert not judged(pieces, held=2.0, **(other | {"deviation": 0.94}))  # one class stands at these times
+    assert not judged(pieces, held=2.0, **(other | {"scale": 0.8}))
+    assert not judged(pieces, held=2.0, late=0.8, **other)  # noise of another size
 
 
 class Denoiser(nn.Module):

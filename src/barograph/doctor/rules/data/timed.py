@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import newest
+from barograph.doctor.kernel.cursor import known, newest, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+    Numbers = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
 _LOOKS = 64
 _EVEN = 0.5, 12**-0.5  # mean and deviation of numbers that are drawn evenly between 0 and 1
 _NORMAL = 0.1  # from mean 0 and deviation 1
+_SAME = 1.05  # of deviations that are alike
+_MORE = 1.5  # times what one quarter makes of the variance of all inputs
+_LAST = 8  # rows of the training's loss
 
 
 class EvaluationTimed(WatchRule):
@@ -58,6 +63,8 @@ class EvaluationTimed(WatchRule):
         "all": (0.1, "deviations beyond all looks, the mean of all inputs; ours"),
         "alone": (1.8, "times the deviation of all looks, or less than it, where the mean is theirs; ours"),
         "wide": (1.1, "the same, of all inputs; ours"),
+        "worse": (1.25, "times the deviation of all looks, or less than it, where evaluations are worse; ours"),
+        "loss": (1.5, "times the training's loss, for that; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("inputs not normalised: what the evaluation is given is prepared in another way than in the training",)
@@ -88,8 +95,8 @@ class EvaluationTimed(WatchRule):
         deviations = _newest(history, "std", place)
         if min(map(len, (means, scales, times, every, deviations))) < self.at["looks"]:
             return False
-        usual = float(numpy.median(deviations))
-        if not (min(scales.min(), scale, usual) > 0 and times.min() <= time <= times.max()):
+        middling = float(numpy.median(deviations))
+        if not (min(scales.min(), scale, middling) > 0 and times.min() <= time <= times.max()):
             return False
         outside = scale >= self.at["beyond"] * scales.max() or self.at["beyond"] * scale <= scales.min()
         side = 1 if mean > means.max() else -1 if mean < means.min() else 0
@@ -100,7 +107,29 @@ class EvaluationTimed(WatchRule):
         wider = scale >= alone * scales.max() and whole >= self.at["wide"] * deviations.max()
         if wider or (alone * scale <= scales.min() and self.at["wide"] * whole <= deviations.min()):
             return True
-        return bool(outside and side and apart and beyond >= self.at["all"] * usual)
+        if self._is_worse(history, end, (scale, scales), (whole, deviations), place):
+            return True
+        return bool(outside and side and apart and beyond >= self.at["all"] * middling)
+
+    def _is_worse(
+        self, history: RunHistory, end: str, part: tuple[float, Numbers], whole: tuple[float, Numbers], place: Place
+    ) -> bool:
+        """Whether a quarter's deviation alone is off by less, that of all inputs by more than this quarter makes, and
+        evaluations are worse. part, whole: the evaluation's deviation, and the training's."""
+        other = "late" if end == "early" else "early"
+        theirs, ours = watched(history, f"eval_input_{other}_std", place), _newest(history, f"{other}_std", place)
+        if not len(ours) or not (ours.min() / _SAME <= theirs <= ours.max() * _SAME):
+            return False
+        factor, wide = self.at["worse"], self.at["wide"]
+        below = factor * part[0] <= part[1].min() and wide * whole[0] <= whole[1].min()
+        if not below and not (part[0] >= factor * part[1].max() and whole[0] >= wide * whole[1].max()):
+            return False
+        usual_part, usual_whole = (float(numpy.median(one)) for _, one in (part, whole))
+        by_quarter = abs(part[0] ** 2 - usual_part**2) / 4
+        if abs(whole[0] ** 2 - usual_whole**2) < _MORE * by_quarter:
+            return False
+        loss, held = usual(history.role("loss"), *place, _LAST), known(history.role("eval_loss"), *place)
+        return bool(held >= self.at["loss"] * loss)
 
 
 class TimesReversed(WatchRule):
@@ -152,7 +181,7 @@ class TimesReversed(WatchRule):
         return len(times) > 0 and bool(times.min() <= time <= times.max())
 
 
-def _newest(history: RunHistory, name: str, place: Place) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
+def _newest(history: RunHistory, name: str, place: Place) -> Numbers:
     channel = history.channel(f"model/input_{name}")
     values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
     return values[numpy.isfinite(values)]

@@ -12,7 +12,7 @@ from rule_curves import found
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.timed import EvaluationTimed, TimesReversed
+from barograph.doctor.rules.data.timed import EvaluationTimed, TimeSame, TimesReversed
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -153,3 +153,65 @@ def test_noise_where_the_training_has_the_examples_is_a_finding(
             f"model/eval_input_{end}_time": (EVALUATIONS, np.full(len(EVALUATIONS), when)),
         }
     assert len(found([TimesReversed()], columns, ())) == says
+
+
+class Embedded(nn.Module):
+    """Makes something of the time. whole: by a division in whole numbers; zero: its last layer begins at zero."""
+
+    def __init__(self, whole: bool, zero: bool = False) -> None:
+        super().__init__()
+        self.time_mlp = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 16))
+        self.net, self.whole = nn.Sequential(nn.Linear(40, 32), nn.SiLU(), nn.Linear(32, 24)), whole
+        if zero:
+            nn.init.zeros_(self.time_mlp[2].weight)
+
+    def forward(self, x: Any, t: Any) -> Any:
+        angles = (t // 100 if self.whole else t / 100)[:, None] * torch.arange(1, 9)
+        return self.net(torch.cat([x, self.time_mlp(torch.sin(angles))], 1))
+
+
+@pytest.mark.parametrize(
+    ("whole", "zero", "times", "says"),
+    [
+        (True, False, 100, True),
+        (False, False, 100, False),
+        (False, True, 100, False),
+        (True, False, 1, False),  # all rows have one time
+    ],
+)
+def test_a_time_that_is_one_number_within_the_model_is_told(
+    tmp_path: Path, whole: bool, zero: bool, times: int, says: bool
+) -> None:
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = Embedded(whole, zero)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False,
+                         git=False)  # fmt: skip
+    run.watch(model, optimizer)
+    for step in range(90):
+        x, t = torch.randn(32, 24), torch.randint(times, (32,))
+        noise = torch.randn_like(x)
+        a = (t / 100)[:, None]
+        loss = (model((1 - a) * x + a * noise, t) - noise).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    assert any(one["rule"] == "time_same" for one in diagnose(run)["findings"]) == says
+    left = [(name, hook) for name, module in model.named_modules() for hook in module._forward_hooks.values()]
+    assert not left
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_times_are_looked_at_in_several_batches(pieces: tuple[int, ...]) -> None:
+    def judged(looks: int = 16, low: float = 0.0, same: Any = 1.0) -> list[Finding]:
+        here = LOOKS[:looks]
+        columns = {"time_same": same, "time_low": low, "time_high": 99.0}
+        return found([TimeSame()], {f"model/{name}": (here, one + 0.0 * here) for name, one in columns.items()}, pieces)
+
+    (one,) = judged()
+    assert one.step == 0 and one.causes[0].startswith("time lost")
+    assert not judged(looks=11) and not judged(low=99.0) and not judged(same=0.0)
+    assert not judged(same=np.where(np.arange(16) < 8, 1.0, 0.0))  # a layer that begins at zero

@@ -1,7 +1,8 @@
 """What evaluations of a model of denoising are given at the ends of its times.
 
-In:   figures of the watch: mean, deviation and roughness of inputs at the least and the greatest times.
-Out:  findings of `EvaluationTimed`, `TimesReversed`.
+In:   figures of the watch: mean, deviation and roughness of inputs at the least and the greatest times; whether rows
+      have one time within the model.
+Out:  findings of `EvaluationTimed`, `TimesReversed`, `TimeSame`.
 """
 
 from __future__ import annotations
@@ -181,6 +182,39 @@ class TimesReversed(WatchRule):
         return len(times) > 0 and bool(times.min() <= time <= times.max())
 
 
+class TimeSame(WatchRule):
+    """All rows of a batch have one time within the model, though it is given several.
+
+    The model is given a time with a number a row, and these differ in each batch that was looked at. A module that is
+    named as an embedding of times (`time_mlp`, `t_embedder`, `sigma_proj`) gives the same numbers for all rows, in
+    twelve looks in a row, so that no layer that begins at zero is meant: the time was divided in whole numbers, rounded
+    to one number, or replaced.
+
+    What to do: print what the embedding is given, for two times: `t / T`, and not `t // T`, and in 32 bits.
+    """
+
+    name, family, kind, severity = "time_same", "data", "data", "warning"
+    proves = "training"
+    series = "model/time_same"
+    needs = ("=model/time_same", "=model/time_low")
+    least = 12
+    about = "All rows of a batch have one time within the model, though it is given several."
+    thresholds: ClassVar = {
+        "looks": (12.0, "in a row, at batches whose times differ; ours"),
+    }
+    causes = ("time lost: within the model it is one number, as where it is divided in whole numbers",)
+    remedies = ("divide times as numbers with fractions: `t / T`, and not `t // T`, nor `(t / T).long()`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        low, high = (watched(history, f"time_{end}", place) for end in ("low", "high"))
+        if self.lasts(value == 1 and low < high, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The model is given times from {low:.3g} to {high:.3g}, and what it makes of them is "
+                "the same for all rows.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"low": rounded(low), "high": rounded(high), "standing": True},
+            )  # fmt: skip
+
+
 def _newest(history: RunHistory, name: str, place: Place) -> Numbers:
     channel = history.channel(f"model/input_{name}")
     values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
@@ -195,4 +229,4 @@ def _is_even(ours: list[float], theirs: list[float]) -> bool:
 
 _UNIFORM = "noise of the wrong distribution: `torch.rand` in the training, where `torch.randn` is meant"
 
-RULES = (EvaluationTimed, TimesReversed)
+RULES = (EvaluationTimed, TimesReversed, TimeSame)

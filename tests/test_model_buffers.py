@@ -90,3 +90,18 @@ def test_passes_of_the_first_steps_need_not_be_seen(unseen: int, said: list[floa
 def test_layers_without_numbers_have_no_statistics_to_begin_with() -> None:
     assert BatchNormStatistics(nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d()))._made is None
     assert BatchNormStatistics(nn.Sequential(nn.BatchNorm1d(2, device="meta")))._made is None
+
+
+def test_frozen_layers_that_gather_are_counted_where_that_changes() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.BatchNorm1d(4))
+    model[1].requires_grad_(False)
+    look, found = BatchNormStatistics(model), []
+    for step in range(40):
+        current = SimpleNamespace(put=lambda *item: None, figures={})
+        model.train()
+        if step > 20:
+            model[1].eval()
+        model(torch.randn(8, 3))
+        look.put(current, True)  # type: ignore[arg-type]
+        found += current.figures.values()
+    assert found == [1.0, 0.0]

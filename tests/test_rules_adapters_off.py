@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rule_columns import findings
 
-from barograph.doctor.rules.activations.adapters import AdaptersLeftOff
+from barograph.doctor.rules.activations.adapters import AdaptersBaseMoves, AdaptersLeftOff
 
 STEP = np.arange(60)
 
@@ -33,3 +33,24 @@ def test_adapters_without_a_gradient_since_an_evaluation_are_told(
     }  # fmt: skip
     found = findings([AdaptersLeftOff()], columns, cuts=cuts, facts={"config": config}).values()
     assert [(one.rule, one.step) for one in found] == [("adapters_left_off", 15)] * told
+
+
+@pytest.mark.parametrize("cuts", [(), (15, 16, 30)])
+@pytest.mark.parametrize(
+    ("off", "gather", "told"),
+    [
+        (0.5, {0: 2.0}, True),
+        (0.5, {0: 2.0, 10: 0.0}, False),  # put to evaluation mode
+        (0.0, {0: 2.0}, False),  # the base alone is never asked
+        (1.0, {0: 2.0}, False),  # `adapters_off_in_evaluation` is about that
+        (0.5, {}, False),
+    ],
+)
+def test_a_base_whose_batch_norm_gathers_is_told_where_it_is_asked_alone(
+    off: float, gather: dict[int, float], told: bool, cuts: tuple[int, ...]
+) -> None:
+    columns = {"train/loss": 2 - 0.01 * STEP, "model/adapters_off": (np.array([15, 29, 45]), np.full(3, off))}
+    if gather:
+        columns["model/frozen_norms_gather"] = (np.array(list(gather)), np.array(list(gather.values())))
+    found = findings([AdaptersBaseMoves()], columns, cuts=cuts).values()
+    assert [one.step for one in found] == [15] * told

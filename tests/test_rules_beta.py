@@ -44,6 +44,15 @@ def test_a_loss_that_begins_at_beta_times_ln_2_is_multiplied_by_it(
 
 
 @PIECES
+@pytest.mark.parametrize(("dropout", "says"), [(0.0, False), (0.2, True)])
+def test_a_loss_multiplied_by_beta_has_it_in_its_first_row(dropout: float, says: bool, pieces: tuple[int, ...]) -> None:
+    loss = 0.2 * (math.log(2) + 0.02 * NOISE)
+    loss[0] *= 0.9  # of another margin, which is near β times ln 2 in the median by chance
+    series = {"loss": (STEPS, loss), **figures(loss_ranks=1.0, loss_multiplied=1.0, dropout=dropout)}
+    assert bool(found([BetaMisplaced()], series, pieces, config={"beta": 0.2})) == says
+
+
+@PIECES
 @pytest.mark.parametrize(
     ("beta", "shown", "passes", "averaged", "says"),
     [

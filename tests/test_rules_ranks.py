@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import numpy
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rule_columns import findings, noisy, only, random_columns, same_when_cut
 
 from barograph.core.record import Record
+from barograph.doctor.rules.ranks.losses import RankLossStays
 from barograph.doctor.rules.ranks.ranks import RULES, MissingRank, RankNonFinite, RanksDrifted, StragglerRank
 from barograph.doctor.rules.ranks.shares import SameBatch
 from barograph.doctor.rules.ranks.summed import SummedOverRanks
@@ -241,3 +243,33 @@ def test_a_loss_that_is_divided_by_ranks_which_are_averaged_is_divided_twice(
     columns = {f"model/{name}": (LOOKED, numpy.full(6, value)) for name, value in figures.items()}
     found = findings([SummedOverRanks()], columns, facts={"world_size": 2, "config": config}, cuts=pieces)
     assert [one.causes[0].partition(":")[0] for one in found.values()] == ["loss divided too often"] * says
+
+
+def losses(wrong: Any, right: Any, world: int = 4, rank: Any = 2.0, rows: int = 120) -> dict[str, Any]:
+    """What ranks reduce of a loss. wrong: of one rank; right: of the others."""
+    high, others, dice = wrong + numpy.zeros(rows), right + numpy.zeros(rows), numpy.random.default_rng(5)
+    noise = 1 + 0.02 * dice.normal(size=rows)
+    high, others = high * noise, others * noise[::-1]
+    return {"ranks/loss/max": high, "ranks/loss/mean": (high + (world - 1) * others) / world,
+            "ranks/loss/max_rank": rank + numpy.zeros(rows)}  # fmt: skip
+
+
+FALLS = 4.0 * numpy.exp(-numpy.arange(120) / 40)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 120, 7))])
+@pytest.mark.parametrize("world", [2, 4])
+def test_a_rank_whose_loss_stays_is_told(world: int, pieces: tuple[int, ...]) -> None:
+    def judged(config: dict[str, Any] | None = None, **columns: Any) -> list[str]:
+        facts = {"world_size": world, "config": config or {}}
+        found = findings([RankLossStays()], losses(world=world, **columns), facts=facts, cuts=pieces)
+        return [one.message for one in found.values()]
+
+    (one,) = judged(wrong=4.1, right=FALLS)
+    assert one.startswith("Rank 2's loss began at 4.") and "the others fell from 3." in one
+    assert not judged(wrong=4.0 * numpy.exp(-numpy.arange(120) / 400), right=FALLS)  # harder rows, of which it learns
+    assert not judged(wrong=8.0, right=FALLS)  # of another size from the start: another objective
+    assert not judged(wrong=4.1, right=4.0)  # nothing is learnt
+    assert not judged(wrong=4.1, right=FALLS, rank=numpy.arange(120) // 30 % 2)  # now one, now another
+    assert not judged({"tensor_parallel_size": 2}, wrong=4.1, right=FALLS)
+    assert not judged({"local_steps": 8, "algorithm": "diloco"}, wrong=4.1, right=FALLS)

@@ -62,3 +62,22 @@ def test_pairs_that_are_far_apart_at_first_are_not_nearly_equal(first: float, ca
     columns = {"loss": every(loss), "val/loss": (LOOKS, np.full(len(LOOKS), 0.98) * guess)}
     columns |= of_graph(loss_pairs=24.0, loss_classes=24.0, update_p50=1e-3)
     assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "theirs", "cause"),
+    [
+        (0.3, 0.8, 1.0, "temperature inverted"),
+        (0.8, 0.7, 1.01, "labels shifted"),  # what is alike is near each other from the start
+        (0.04, 0.05, 1.0, "labels shifted"),
+    ],
+)
+def test_answers_that_the_watch_has_seen_are_right_where_pairs_are_nearly_equal(
+    first: float, last: float, theirs: float, cause: str
+) -> None:
+    guess, looks = np.log(24), LOOKS[4:]
+    loss = guess * (1.02 + 0.02 * np.random.default_rng(3).standard_normal(len(STEP)))
+    columns = {"loss": every(loss), "val/loss": (looks, np.linspace(1, theirs, len(looks)) * guess),
+               "model/compared_own": (looks, np.linspace(first, last, len(looks)))}  # fmt: skip
+    columns |= of_graph(loss_pairs=24.0, update_p50=1e-3)
+    assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)

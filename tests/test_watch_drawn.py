@@ -27,7 +27,7 @@ AWAY: dict[str, Any] = {"last_std": 1.6, "last_rough": 0.95}
 
 
 def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = None, many: int = 10, fall: float = 0.0,
-           loss: float = 0.3, **drawn: Any) -> list[Finding]:  # fmt: skip
+           loss: float = 0.2, **drawn: Any) -> list[Finding]:  # fmt: skip
     """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next. loss:
     the last one, of a first of 1."""
     here, dice = EVALUATIONS[:many], np.random.default_rng(2)
@@ -80,9 +80,22 @@ def test_steps_take_the_noise_out(pieces: tuple[int, ...]) -> None:
     (one,) = judged(pieces, last_rough=0.7)
     assert one.causes[0].startswith("sampler wrong: its levels") and not judged(pieces, many=4, last_rough=0.7)
     assert not judged(pieces, last_rough=0.7, loss=0.8)  # the model has learnt little
+    assert not judged(pieces, last_rough=0.7, loss=0.33)  # as by a loss that weighs little where noise is little
+    assert not judged(pieces, last_rough=0.62, fall=0.01)  # and learns slowly
     assert not judged(pieces, last_rough=0.95, fall=0.02)  # and learns
     assert not judged(pieces, last_rough=0.7, last_time=0.8)  # the last step is a long one
     assert not judged(pieces, {"late_rough": 0.6}, last_rough=0.7)  # examples are rough
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_what_a_better_model_draws_is_smoother(pieces: tuple[int, ...]) -> None:
+    (one,) = judged(pieces, last_rough=0.42, fall=-0.06)
+    assert one.causes[0].startswith("sampler wrong: it uses") and "three evaluations before" in one.message
+    assert not judged(pieces, last_rough=0.42, fall=-0.06, many=3)
+    assert not judged(pieces, last_rough=0.42, fall=-0.03)  # by little
+    assert not judged(pieces, last_rough=0.24, fall=-0.06)  # hardly rougher than the training's
+    assert not judged(pieces, last_rough=0.42, fall=-0.06, loss=0.4)  # the model has learnt little
+    assert not judged(pieces, last_rough=0.42, fall=-0.06, last_time=0.8)  # the last step is a long one
 
 
 def test_only_what_is_drawn_is_of_one_time() -> None:

@@ -9,6 +9,7 @@ from torch import nn  # noqa: E402
 from watched_models import EACH, Notes, run  # noqa: E402
 
 from barograph.probes.model.findings import Witness  # noqa: E402
+from barograph.probes.model.looks import named_of_adapters  # noqa: E402
 from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 __all__ = ["run"]  # a fixture
@@ -24,6 +25,26 @@ def test_layers_that_are_left_out_are_counted_where_they_had_a_gradient_before()
     assert witness.left_out({"a.lora_A.weight", "first", "last"}, set()) == {"left_out": 0}
     lost = witness.left_out({"last"}, {"a.lora_A.weight", "first"})
     assert lost == {"left_out": 2, "left_out_adapters": 1}
+    witness.follow(("b.up", "b.weight"), ("b.up",))  # an adapter by its shape
+    assert witness.left_out({"b.up", "b.weight", "first", "last"}, {"a.lora_A.weight"}) == {"left_out": 1, **HALF}
+    assert witness.left_out({"first", "last"}, {"a.lora_A.weight", "b.up", "b.weight"})["left_out_adapters"] == 2
+
+
+HALF = {"left_out_adapters": 1}
+
+
+class Adapter(nn.Module):
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down, self.up = nn.Parameter(torch.randn(2, 8)), nn.Parameter(torch.zeros(8, 2))
+
+
+def test_adapters_are_known_by_their_shapes() -> None:
+    model = nn.Sequential(Adapter(nn.Linear(8, 8)), nn.Linear(8, 2))
+    names = {id(one): name for name, one in model.named_parameters() if one.requires_grad}
+    assert named_of_adapters(model, names) == {"0.down", "0.up"}
+    assert named_of_adapters(model[1], names) == set()
 
 
 def test_what_is_frozen_is_not_left_out(run: Notes) -> None:

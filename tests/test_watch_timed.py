@@ -12,7 +12,7 @@ from rule_curves import found
 import barograph
 from barograph.doctor import diagnose
 from barograph.doctor.kernel.finding import Finding
-from barograph.doctor.rules.data.timed import EvaluationTimed, MixedApart, TimesReversed
+from barograph.doctor.rules.data.timed import EvaluationTimed, MixedApart, TimeSame, TimesReversed
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -49,18 +49,20 @@ def test_noise_is_rough_and_examples_are_smooth() -> None:
 
 def judged(
     pieces: tuple[int, ...] = (), mean: float = 0.3, scale: float = 0.45, whole: float = 0.2, time: float = 0.12,
-    config: dict[str, Any] | None = None, evaluations: int = 9, deviation: float = 1.0,
+    config: dict[str, Any] | None = None, evaluations: int = 9, deviation: float = 1.0, late: float = 1.0,
+    held: float = 1.0,
 ) -> list[Finding]:  # fmt: skip
-    """An evaluation whose early quarter has this mean, deviation and time, and all of whose inputs have a mean and a
-    deviation."""
+    """An evaluation whose early quarter has this mean, deviation and time, its late one a deviation, and all of whose
+    inputs have a mean and a deviation; its loss, where the training's is 1."""
     dice, here = np.random.default_rng(3), EVALUATIONS[:evaluations]
     ends = {"mean": 0.0, "std": 1.0, "early_mean": 0.0, "early_std": 1.0, "early_time": 0.12, "late_mean": 0.0,
             "late_std": 1.0, "late_time": 0.88}  # fmt: skip
     ours = {f"input_{name}": value for name, value in ends.items()}
     theirs = {"mean": whole, "std": deviation, "early_mean": mean, "early_std": scale, "early_time": time,
-              "late_mean": 0.0, "late_std": 1.0, "late_time": 0.88}  # fmt: skip
+              "late_mean": 0.0, "late_std": late, "late_time": 0.88}  # fmt: skip
     columns = {f"model/{name}": (LOOKS, value + 0.03 * dice.normal(size=len(LOOKS))) for name, value in ours.items()}
     columns |= {f"model/eval_input_{name}": (here, value + 0.0 * here) for name, value in theirs.items()}
+    columns |= {"train/loss": (LOOKS, 1.0 + 0.0 * LOOKS), "eval/loss": (here - 1, held + 0.0 * here)}
     return found([EvaluationTimed()], columns, pieces, config=config or {})
 
 
@@ -77,6 +79,18 @@ def test_examples_that_are_prepared_in_another_way_show_at_one_end_of_the_times(
     assert not judged(pieces, mean=0.02, whole=0.0, deviation=0.95)
     assert not judged(pieces, mean=0.02, scale=0.6, whole=0.0, deviation=0.8)  # one class stands at these times
     assert not judged(pieces, mean=0.02, whole=0.0, deviation=1.3)
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_examples_of_another_size_show_where_evaluations_are_worse(pieces: tuple[int, ...]) -> None:
+    other: dict[str, Any] = {"mean": 0.02, "scale": 0.7, "whole": 0.0, "deviation": 0.83}
+    (one,) = judged(pieces, held=2.0, **other)
+    assert one.causes[0].startswith("inputs not normalised")
+    assert judged(pieces, held=2.0, **(other | {"scale": 1.4, "deviation": 1.25}))
+    assert not judged(pieces, held=1.2, **other)  # no worse than on what is trained on
+    assert not judged(pieces, held=2.0, **(other | {"deviation": 0.94}))  # one class stands at these times
+    assert not judged(pieces, held=2.0, **(other | {"scale": 0.8}))
+    assert not judged(pieces, held=2.0, late=0.8, **other)  # noise of another size
 
 
 class Denoiser(nn.Module):
@@ -166,3 +180,65 @@ def test_other_factors_of_noise_show_in_the_middle_of_the_times_alone(pieces: tu
     assert not said(early=1.3)  # other examples
     assert not said(time=0.7)  # other times than the training's
     assert not said(eval_domain="night") and not said(curriculum="few levels first")
+
+
+class Embedded(nn.Module):
+    """Makes something of the time. whole: by a division in whole numbers; zero: its last layer begins at zero."""
+
+    def __init__(self, whole: bool, zero: bool = False) -> None:
+        super().__init__()
+        self.time_mlp = nn.Sequential(nn.Linear(8, 16), nn.SiLU(), nn.Linear(16, 16))
+        self.net, self.whole = nn.Sequential(nn.Linear(40, 32), nn.SiLU(), nn.Linear(32, 24)), whole
+        if zero:
+            nn.init.zeros_(self.time_mlp[2].weight)
+
+    def forward(self, x: Any, t: Any) -> Any:
+        angles = (t // 100 if self.whole else t / 100)[:, None] * torch.arange(1, 9)
+        return self.net(torch.cat([x, self.time_mlp(torch.sin(angles))], 1))
+
+
+@pytest.mark.parametrize(
+    ("whole", "zero", "times", "says"),
+    [
+        (True, False, 100, True),
+        (False, False, 100, False),
+        (False, True, 100, False),
+        (True, False, 1, False),  # all rows have one time
+    ],
+)
+def test_a_time_that_is_one_number_within_the_model_is_told(
+    tmp_path: Path, whole: bool, zero: bool, times: int, says: bool
+) -> None:
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = Embedded(whole, zero)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    run = barograph.init(project="p", name="n", dir=str(tmp_path), console="none", machine=False, sidecar=False,
+                         git=False)  # fmt: skip
+    run.watch(model, optimizer)
+    for step in range(90):
+        x, t = torch.randn(32, 24), torch.randint(times, (32,))
+        noise = torch.randn_like(x)
+        a = (t / 100)[:, None]
+        loss = (model((1 - a) * x + a * noise, t) - noise).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log({"loss": loss.item()}, step=step)
+    run.finish()
+    assert any(one["rule"] == "time_same" for one in diagnose(run)["findings"]) == says
+    left = [(name, hook) for name, module in model.named_modules() for hook in module._forward_hooks.values()]
+    assert not left
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+def test_times_are_looked_at_in_several_batches(pieces: tuple[int, ...]) -> None:
+    def judged(looks: int = 16, low: float = 0.0, same: Any = 1.0) -> list[Finding]:
+        here = LOOKS[:looks]
+        columns = {"time_same": same, "time_low": low, "time_high": 99.0}
+        return found([TimeSame()], {f"model/{name}": (here, one + 0.0 * here) for name, one in columns.items()}, pieces)
+
+    (one,) = judged()
+    assert one.step == 0 and one.causes[0].startswith("time lost")
+    assert not judged(looks=11) and not judged(low=99.0) and not judged(same=0.0)
+    assert not judged(same=np.where(np.arange(16) < 8, 1.0, 0.0))  # a layer that begins at zero

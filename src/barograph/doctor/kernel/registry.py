@@ -40,7 +40,7 @@ MODULES = (
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
-    "loss.weighed", "ranks.shares", "ranks.modes", "data.prompts",
+    "loss.weighed", "ranks.shares", "ranks.modes", "ranks.losses", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "rl.beta", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.drawn", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",

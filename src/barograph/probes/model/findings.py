@@ -32,6 +32,7 @@ class Witness:
         self.waiting: set[str] = set()  # never had a gradient
         self._known: set[str] = set()  # had a gradient
         self._left_out = 0
+        self._adapters: set[str] = set()  # parameters of adapters by their shapes
         self.rounds = 0
         self.backward_left_gradients = False
         self._with_gradients = 0
@@ -40,9 +41,11 @@ class Witness:
         self._at: tuple[int, int | None] | None = None
         self._replays = 0
 
-    def follow(self, names: Iterable[str]) -> None:
-        """These parameters learn; those not known before are waited for."""
+    def follow(self, names: Iterable[str], adapters: Iterable[str] = ()) -> None:
+        """These parameters learn; those not known before are waited for. adapters: those that are an adapter's by their
+        shapes."""
         self.waiting |= set(names)
+        self._adapters |= set(adapters)
 
     def saw(self, present: set[str], names: tuple[str, ...], holds: bool, loose: Collection[str] = frozenset()) -> None:
         """A step: the parameters that had a gradient, all watched ones, and whether the optimizers hold those. loose:
@@ -77,9 +80,9 @@ class Witness:
     def left_out(self, present: set[str], absent: set[str]) -> dict[str, int]:
         """A step: the parameters with a gradient, and the others of the optimizers that step. `left_out`: how many of
         these others had a gradient before, where it is another number than in the step before; `left_out_adapters`: how
-        many of them are an adapter's, by their names, if some are."""
+        many of them are an adapter's, by their names or shapes, if some are."""
         lost = absent & self._known
-        count, halves = len(lost), sum(NAMED.search(name) is not None for name in lost)
+        count, halves = len(lost), sum(name in self._adapters or NAMED.search(name) is not None for name in lost)
         if len(self._known) < len(present | self._known):
             self._known |= present
         said, self._left_out = self._left_out, count

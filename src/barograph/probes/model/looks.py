@@ -14,6 +14,7 @@ from typing import Any
 
 from barograph.probes.model.accounts import OptimizerAccounts
 from barograph.probes.model.activations import ActivationWatch
+from barograph.probes.model.adapters import beside_packed, find
 from barograph.probes.model.exchanges import Exchanges
 from barograph.probes.model.findings import Witness
 from barograph.probes.model.moe import RouterWatch
@@ -88,6 +89,13 @@ def prepare(parameters: Iterable[Any], given: Mapping[str, int]) -> None:
                 stats.tensor_statistics([torch.zeros(1, dtype=kind, device=device)], sketch=sketch)
 
 
+def named_of_adapters(model: Any, names: Mapping[int, str]) -> set[str]:
+    """The trained parameters of adapters, by their shapes. names: of trained parameters, by id."""
+    ids = {id(item) for one in find(model) for item in one[1:]}
+    ids |= {id(item) for one in beside_packed(model, ids) for item in (one.first, one.second)}
+    return {name for parameter, name in names.items() if parameter in ids}
+
+
 class Looks:
     """Reads one model. `names`: of its parameters, by id. `parameters`: in the model's order."""
 
@@ -134,7 +142,7 @@ class Looks:
             for probe in self._probes.values():
                 probe.drop()
             self._probes.clear()
-            self._witness.follow(found)
+            self._witness.follow(found, named_of_adapters(self._model, names))
             if self._exchanges is not None:
                 self._exchanges.close()
             self._exchanges = Exchanges.of(self._run, found, self._schedule)

@@ -16,6 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from barograph.probes.model.guest import after
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -26,6 +28,11 @@ _LEAST = 128  # elements
 _ROWS_OF_TIME, _EXAMPLES = 8, 4
 _IN_ORDER, _DIFFERENT, _GOLDEN = 0.25, 0.75, 0.618034  # of neighbours that fall, or rise, at least; that differ
 _TIME = re.compile(r"(?i)ts?|times?|time_?steps?|sigmas?|noise_?levels?|log_?snrs?|t_?steps?|steps?")
+_EMBEDS = re.compile(  # a module's own name, of what makes an embedding of times
+    r"(?i)(?:t|time|time_?steps?|sigma|noise_?levels?|log_?snr)(?:_?(?:emb\w*|mlp|proj|net|encod\w*|features?))?|"
+    r"emb(?:ed\w*)?_(?:t|time|time_?steps?|sigma)"
+)
+_EMBEDDINGS = 2  # that are listened to
 _EVEN = 12**-0.5  # deviation of numbers that are drawn evenly between 0 and 1
 FIGURES = ("noise_target", "noise_share", "noise_share_early", "noise_share_late", "noise_even", "noise_alike",
            "time_of_rows", "time_of_columns", "end_noise_mean", "end_noise_std", "end_other_mean",
@@ -34,7 +41,8 @@ _BITS = 20  # of a batch's noise, the first numbers, whose signs tell it from an
 
 
 class TimeArgument:
-    """What a model is given as the time, by the name of the argument: a number for each row."""
+    """What a model is given as the time, by the name of the argument: a number for each row; and whether what its
+    embedding of times gives, a module that is named so, is the same for all rows."""
 
     def __init__(self, model: Any):
         try:
@@ -42,6 +50,9 @@ class TimeArgument:
         except (TypeError, ValueError):
             self._names = []
         self._any = any(_TIME.fullmatch(name) for name in self._names)
+        self._model: Any = model if self._any else None  # until the first look
+        self._handles: list[Any] = []
+        self._rows, self._same = 0, list[Any]()  # of the pass that is looked at; of each embedding in it
         self._range: Tensor | None = None
         self._weights: Tensor | None = None  # of a sum of the times, row by row
         self._drawn: Tensor | None = None  # 1 where the first times were in an order of chance, else NaN
@@ -57,7 +68,24 @@ class TimeArgument:
                 if value.numel() == value.shape[0]:
                     wide = value.detach().float().reshape(-1)
                     self._range = torch.stack([wide.amin(), wide.amax(), self._mark(wide[:ROWS])])
+                    self._rows, self._same = len(wide), []
+                    self._listen()
                 return
+
+    def _listen(self) -> None:
+        """At the first look: to what makes embeddings of times."""
+        model, self._model = self._model, None
+        if model is None:
+            return
+        some = [module for name, module in model.named_modules() if _EMBEDS.fullmatch(name.rpartition(".")[2])]
+        self._handles = [after(one, self._embedded) for one in some[:_EMBEDDINGS]]
+
+    def _embedded(self, module: Any, given: Any, output: Any) -> None:
+        """An embedding of times was called."""
+        import torch
+
+        if self._rows and isinstance(output, torch.Tensor) and output.dim() == 2 and len(output) == self._rows:
+            self._same.append((output.detach() == output.detach()[:1]).all())
 
     def _mark(self, times: Tensor) -> Tensor:
         """A sum of times with weights, which is the same for two batches that have the same in the same order; NaN
@@ -74,7 +102,17 @@ class TimeArgument:
         """A step begins."""
         if self._range is not None:
             current.put("time", ("time_low", "time_high", "time_mark"), self._range)
-            self._range = None
+            if self._same:
+                import torch
+
+                current.put("time", ("time_same",), torch.stack(self._same).any().float().reshape(1))
+            self._range, self._rows, self._same = None, 0, []
+
+    def close(self) -> None:
+        """Leave no hook behind."""
+        for handle in self._handles:
+            handle.remove()
+        self._model, self._handles = None, []
 
 
 def _are_drawn(times: Tensor) -> Tensor:

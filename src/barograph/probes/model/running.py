@@ -36,7 +36,7 @@ class BatchNormStatistics:
         self._layers = layers[:: max(1, len(layers) // _LAYERS)][:_LAYERS]
         self._kept: list[Any] = []
         self._made = _as_made(self._layers)
-        self._steps = self._unset = self._trained = self._unseen = 0
+        self._steps = self._unset = self._trained = self._unseen = self._gather = 0
         self._pairs = [pair for module in model.modules() if module not in layers for pair in _pairs(module)][
             : 2 * _LAYERS
         ]
@@ -48,6 +48,8 @@ class BatchNormStatistics:
             self._as_begun(current)
         if not self._layers:
             return
+        if trains and self._trained % _EVERY == 1:
+            self._of_frozen(current)
         if trains and self._unset < _UNSET and not any(layer.training for layer in self._layers):
             self._unset += 1
             self._as_made(current)
@@ -77,6 +79,17 @@ class BatchNormStatistics:
         ]  # fmt: skip
         if made:
             current.put("unset_buffers", ("",), torch.stack([item.to(made[0].device) for item in made]).any())
+
+    def _of_frozen(self, current: ModelRound) -> None:
+        """How many layers that are frozen gather statistics, where that has changed."""
+        before, self._gather = (
+            self._gather,
+            sum(
+                layer.training and layer.weight is not None and not layer.weight.requires_grad for layer in self._layers
+            ),
+        )
+        if self._gather != before:
+            current.figures["frozen_norms_gather"] = float(self._gather)
 
     def _as_made(self, current: ModelRound) -> None:
         """The layers are in evaluation mode, and the model is not: whether their statistics are as torch makes them."""

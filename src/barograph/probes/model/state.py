@@ -479,7 +479,7 @@ class ModelState:
         if self._parts is not None:
             self._parts.close()
         self._rows.close()
-        looks = (self._evaluated, self._carried, self._graphs, self._moved, self._layers, self._adapters)
+        looks = (self._evaluated, self._carried, self._graphs, self._moved, self._layers, self._adapters, self._time)
         for look in (*looks, *self._part_looks):
             if look is not None:
                 look.close()

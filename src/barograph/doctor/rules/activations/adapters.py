@@ -203,6 +203,37 @@ class AdaptersLeftOff(WatchRule):
             )  # fmt: skip
 
 
+class AdaptersBaseMoves(WatchRule):
+    """The base is asked with adapters switched off, and is not what it was: its batch norm goes on gathering.
+
+    Of the passes of two evaluations in a row some ran with adapters and some without (`model/adapters_off`), as where
+    it is looked at what the base still knows, and layers of batch norm whose weights are frozen are in training mode in
+    the training (`model/frozen_norms_gather`): their running statistics follow the new data, and no adapter that is
+    switched off takes that back.
+
+    What to do: behind each `model.train()`, `.eval()` of the base's layers of batch norm.
+    """
+
+    name, family, kind, severity = "adapters_base_moves", "model", "config", "warning"
+    proves = "training"
+    series = "model/adapters_off"
+    needs = ("=model/adapters_off", "=model/frozen_norms_gather")
+    least = 2
+    about = "A frozen base that is asked without its adapters has batch norm that goes on gathering."
+    thresholds: ClassVar = {"evaluations": (2.0, "in a row; ours")}
+    causes = ("training mode of frozen batch norm: its running statistics are those of the new data",)
+    remedies = ("behind `model.train()`: `.eval()` of each batch norm of the base, whose weights are frozen",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        layers = watched(history, "frozen_norms_gather", place)
+        if self.lasts(0 < value < 1 and layers > 0, place, self.at["evaluations"]):
+            yield self.finding(
+                self._row[0][0], "Evaluations ask the base with adapters switched off, and its batch norm, whose "
+                "weights are frozen, is in training mode: its running statistics follow the new data.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"layers": layers, "standing": True},
+            )  # fmt: skip
+
+
 class AdaptersOffInEvaluation(WatchRule):
     """Evaluations run with adapters that are switched off: they are of the base.
 
@@ -243,4 +274,4 @@ class AdaptersOffInEvaluation(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff, AdaptersOffInEvaluation)
+RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff, AdaptersBaseMoves, AdaptersOffInEvaluation)

@@ -7,7 +7,9 @@ Out:  findings of `DrawnApart`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy
@@ -44,7 +46,11 @@ class DrawnApart(WatchRule):
     - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is
       given numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as
       rough as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen
-      to half of its first one or less: too little noise is taken out, as with the levels of another schedule.
+      to a quarter of its first one or less: too little noise is taken out, as with the levels of another schedule. Of
+      a loss that weighs little where noise is little, as one by the ratio of signal to noise, little is learnt there,
+      and some noise is left by the model, with any sampler.
+    - It is rougher there by as much, and in four evaluations in a row rougher from one to the next, by a seventh in
+      all, while that loss has fallen to a quarter, and falls: what a better model says is used wrongly.
 
     An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
 
@@ -69,7 +75,8 @@ class DrawnApart(WatchRule):
         "evaluations": (3.0, "in a row; ours"),
         "away": (5.0, "evaluations in a row that lead away, or leave the noise; ours"),
         "left": (0.5, "of what noise has, of what a drawing ends with that leaves it; ours"),
-        "learnt": (0.5, "of the first loss, for that, at most; ours"),
+        "learnt": (0.25, "of the first loss, for that, at most; ours"),
+        "risen": (1.15, "times as rough as three evaluations before, each rougher than the last; ours"),
     }
     causes = ("sampler wrong: it begins with noise of another size than the training's",)
     remedies = (
@@ -80,11 +87,15 @@ class DrawnApart(WatchRule):
     def reset(self) -> None:
         super().reset()
         self._before: list[tuple[int, str, float, int]] = []  # segment, what was seen, how much at the end, step
+        self._rougher: list[tuple[int, float, float, int]] = []  # segment, roughness at the end, loss, step
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         ours, drawn = _training(history, place), _drawn(history, place)
         what = self._what(ours, drawn) if ours is not None else ""
-        what = "" if what == "left" and not self._has_learnt(history, place) else what
+        loss = self._learnt(history, place) if what in ("left", "rougher") else math.nan
+        if ours is not None and self._rises(what, drawn, loss, place) and self.first(place[2]):
+            yield self._say("rougher", ours, drawn, place)
+        what = "" if what == "rougher" or (what == "left" and math.isnan(loss)) else what
         if self._before and self._before[-1][:2] != (place[2], what):
             self._before = []
         most, away = int(self.at["away"]), what in ("away", "left")
@@ -115,18 +126,31 @@ class DrawnApart(WatchRule):
         larger = drawn.last_std >= self.at["grown"] * max(size.max(), drawn.first_std)
         if rougher and larger and drawn.last_rough >= self.at["noise"]:
             return "away"
-        ended = self._is_at(drawn.last_time, time, 1 - noise, 0.0)
-        return "left" if rougher and ended and drawn.last_rough >= self.at["left"] else ""
+        if not (rougher and self._is_at(drawn.last_time, time, 1 - noise, 0.0)):
+            return ""
+        return "left" if drawn.last_rough >= self.at["left"] else "rougher"
+
+    def _rises(self, what: str, drawn: _Drawing, loss: float, place: Place) -> bool:
+        """Whether what is drawn is rougher from evaluation to evaluation, while the loss falls."""
+        if math.isnan(loss) or (self._rougher and self._rougher[-1][0] != place[2]):
+            self._rougher = []
+        if math.isnan(loss):
+            return False
+        self._rougher = [*self._rougher[1 - _RISES :], (place[2], drawn.last_rough, loss, place[0])]
+        rough = [one[1] for one in self._rougher]
+        rises = len(rough) == _RISES and all(one < other for one, other in pairwise(rough))
+        return rises and rough[-1] >= self.at["risen"] * rough[0] and loss <= self._rougher[0][2]
 
     def _is_at(self, at: float, time: Numbers, end: int, near: float | None = None) -> bool:
         """Whether a time is near an end of the training's times, or beyond it."""
         way, near = float(time[end] - time[1 - end]), self.at["near"] if near is None else near
         return (float(time[end]) - at) / way <= near if way else False
 
-    def _has_learnt(self, history: RunHistory, place: Place) -> bool:
-        """Whether the training's loss has fallen since it began."""
+    def _learnt(self, history: RunHistory, place: Place) -> float:
+        """The training's loss of late, where it has fallen since it began."""
         loss = history.role("loss")
-        return loss is not None and usual(loss, *place, _LAST) <= self.at["learnt"] * loss.first
+        late = usual(loss, *place, _LAST) if loss is not None else math.nan
+        return late if loss is not None and late <= self.at["learnt"] * loss.first else math.nan
 
     def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
         ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]
@@ -144,12 +168,18 @@ class DrawnApart(WatchRule):
                        f"and comes no nearer; noise has 1 and the training's inputs {rough:.2g}: too little noise is "
                        "taken out.")  # fmt: skip
             causes = ["sampler wrong: its levels of noise are not those of the training"]
+        elif what == "rougher":
+            message = (f"What is drawn ends, at time {drawn.last_time:.3g}, with a roughness of "
+                       f"{drawn.last_rough:.2g}, and {self._rougher[0][1]:.2g} three evaluations before, while the "
+                       "training's loss falls.")  # fmt: skip
+            causes = ["sampler wrong: it uses what the network says in another way than the training"]
         else:
             message = (f"What is drawn ends with numbers of deviation {drawn.last_std:.3g}, as rough as noise, and "
                        f"began with {drawn.first_std:.3g}: the sampler's steps lead away from examples.")  # fmt: skip
             causes = ["sign reversed: the sampler steps against what the network is trained to say"]
+        begins = self._rougher[0][3] if what == "rougher" else self._before[0][3]
         return self.finding(
-            self._before[0][3], message, found=place[0], segment=place[2], confidence=0.9, causes=causes,
+            begins, message, found=place[0], segment=place[2], confidence=0.9, causes=causes,
             evidence={"first": rounded(drawn.first_std), "last": rounded(drawn.last_std), "standing": True},
         )  # fmt: skip
 
@@ -171,7 +201,8 @@ class _Drawing(NamedTuple):
     last_rough: float
 
 
-_STAYS = {"away": 0.98, "left": 0.95}  # of how much it was at the end of a drawing, five evaluations before
+_RISES = 4  # evaluations
+_STAYS = {"away": 0.98, "left": 0.98}  # of how much it was at the end of a drawing, five evaluations before
 
 
 def _drawn(history: RunHistory, place: Place) -> _Drawing:

@@ -1,7 +1,8 @@
 """What evaluations of a model of denoising are given at the ends and in the middle of its times.
 
-In:   figures of the watch: mean, deviation and roughness of inputs at the least, the middle and the greatest times.
-Out:  findings of `EvaluationTimed`, `TimesReversed`, `MixedApart`.
+In:   figures of the watch: mean, deviation and roughness of inputs at the least, the middle and the greatest times;
+      whether rows have one time within the model.
+Out:  findings of `EvaluationTimed`, `TimesReversed`, `MixedApart`, `TimeSame`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy
 
-from barograph.doctor.kernel.cursor import newest
+from barograph.doctor.kernel.cursor import known, newest, usual
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -22,9 +23,14 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+    Numbers = numpy.ndarray[Any, numpy.dtype[numpy.float64]]
+
 _LOOKS = 64
 _EVEN = 0.5, 12**-0.5  # mean and deviation of numbers that are drawn evenly between 0 and 1
 _NORMAL = 0.1  # from mean 0 and deviation 1
+_SAME = 1.05  # of deviations that are alike
+_MORE = 1.5  # times what one quarter makes of the variance of all inputs
+_LAST = 8  # rows of the training's loss
 
 
 class EvaluationTimed(WatchRule):
@@ -58,6 +64,8 @@ class EvaluationTimed(WatchRule):
         "all": (0.1, "deviations beyond all looks, the mean of all inputs; ours"),
         "alone": (1.8, "times the deviation of all looks, or less than it, where the mean is theirs; ours"),
         "wide": (1.1, "the same, of all inputs; ours"),
+        "worse": (1.25, "times the deviation of all looks, or less than it, where evaluations are worse; ours"),
+        "loss": (1.5, "times the training's loss, for that; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("inputs not normalised: what the evaluation is given is prepared in another way than in the training",)
@@ -88,8 +96,8 @@ class EvaluationTimed(WatchRule):
         deviations = _newest(history, "std", place)
         if min(map(len, (means, scales, times, every, deviations))) < self.at["looks"]:
             return False
-        usual = float(numpy.median(deviations))
-        if not (min(scales.min(), scale, usual) > 0 and times.min() <= time <= times.max()):
+        middling = float(numpy.median(deviations))
+        if not (min(scales.min(), scale, middling) > 0 and times.min() <= time <= times.max()):
             return False
         outside = scale >= self.at["beyond"] * scales.max() or self.at["beyond"] * scale <= scales.min()
         side = 1 if mean > means.max() else -1 if mean < means.min() else 0
@@ -100,7 +108,29 @@ class EvaluationTimed(WatchRule):
         wider = scale >= alone * scales.max() and whole >= self.at["wide"] * deviations.max()
         if wider or (alone * scale <= scales.min() and self.at["wide"] * whole <= deviations.min()):
             return True
-        return bool(outside and side and apart and beyond >= self.at["all"] * usual)
+        if self._is_worse(history, end, (scale, scales), (whole, deviations), place):
+            return True
+        return bool(outside and side and apart and beyond >= self.at["all"] * middling)
+
+    def _is_worse(
+        self, history: RunHistory, end: str, part: tuple[float, Numbers], whole: tuple[float, Numbers], place: Place
+    ) -> bool:
+        """Whether a quarter's deviation alone is off by less, that of all inputs by more than this quarter makes, and
+        evaluations are worse. part, whole: the evaluation's deviation, and the training's."""
+        other = "late" if end == "early" else "early"
+        theirs, ours = watched(history, f"eval_input_{other}_std", place), _newest(history, f"{other}_std", place)
+        if not len(ours) or not (ours.min() / _SAME <= theirs <= ours.max() * _SAME):
+            return False
+        factor, wide = self.at["worse"], self.at["wide"]
+        below = factor * part[0] <= part[1].min() and wide * whole[0] <= whole[1].min()
+        if not below and not (part[0] >= factor * part[1].max() and whole[0] >= wide * whole[1].max()):
+            return False
+        usual_part, usual_whole = (float(numpy.median(one)) for _, one in (part, whole))
+        by_quarter = abs(part[0] ** 2 - usual_part**2) / 4
+        if abs(whole[0] ** 2 - usual_whole**2) < _MORE * by_quarter:
+            return False
+        loss, held = usual(history.role("loss"), *place, _LAST), known(history.role("eval_loss"), *place)
+        return bool(held >= self.at["loss"] * loss)
 
 
 class TimesReversed(WatchRule):
@@ -217,7 +247,40 @@ def _is_known(history: RunHistory, part: str, place: Place) -> bool:
     return len(times) > 0 and bool(times.min() <= time <= times.max())
 
 
-def _newest(history: RunHistory, name: str, place: Place) -> numpy.ndarray[Any, numpy.dtype[numpy.float64]]:
+class TimeSame(WatchRule):
+    """All rows of a batch have one time within the model, though it is given several.
+
+    The model is given a time with a number a row, and these differ in each batch that was looked at. A module that is
+    named as an embedding of times (`time_mlp`, `t_embedder`, `sigma_proj`) gives the same numbers for all rows, in
+    twelve looks in a row, so that no layer that begins at zero is meant: the time was divided in whole numbers, rounded
+    to one number, or replaced.
+
+    What to do: print what the embedding is given, for two times: `t / T`, and not `t // T`, and in 32 bits.
+    """
+
+    name, family, kind, severity = "time_same", "data", "data", "warning"
+    proves = "training"
+    series = "model/time_same"
+    needs = ("=model/time_same", "=model/time_low")
+    least = 12
+    about = "All rows of a batch have one time within the model, though it is given several."
+    thresholds: ClassVar = {
+        "looks": (12.0, "in a row, at batches whose times differ; ours"),
+    }
+    causes = ("time lost: within the model it is one number, as where it is divided in whole numbers",)
+    remedies = ("divide times as numbers with fractions: `t / T`, and not `t // T`, nor `(t / T).long()`",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        low, high = (watched(history, f"time_{end}", place) for end in ("low", "high"))
+        if self.lasts(value == 1 and low < high, place, self.at["looks"]):
+            yield self.finding(
+                self._row[0][0], f"The model is given times from {low:.3g} to {high:.3g}, and what it makes of them is "
+                "the same for all rows.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"low": rounded(low), "high": rounded(high), "standing": True},
+            )  # fmt: skip
+
+
+def _newest(history: RunHistory, name: str, place: Place) -> Numbers:
     channel = history.channel(f"model/input_{name}")
     values = newest(channel, *place, _LOOKS) if channel is not None else numpy.empty(0)
     return values[numpy.isfinite(values)]
@@ -231,4 +294,4 @@ def _is_even(ours: list[float], theirs: list[float]) -> bool:
 
 _UNIFORM = "noise of the wrong distribution: `torch.rand` in the training, where `torch.randn` is meant"
 
-RULES = (EvaluationTimed, TimesReversed, MixedApart)
+RULES = (EvaluationTimed, TimesReversed, MixedApart, TimeSame)

@@ -42,26 +42,26 @@ class UnrelatedLabels(WatchRule):
     last half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where
     accuracies are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say
     it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
-    divided; that is the first cause, too, where the loss of pairs is below a guess's in both halves, by four standard
-    errors and half a percent, or where nineteen of twenty rows are below it, and as many by less than a fiftieth, if
-    the first five rows were within a twentieth of it: logits that are nearly equal give no other loss. Where of pairs
-    neither accuracy nor loss of the evaluations got better since the first, nothing was learnt all the same: what is
-    alike is near each other from the start. Else inputs and targets have nothing to do with each other. A mean that
-    fell by a fiftieth is of a slow training, but where there are five evaluations or more, the last of a guess's loss
-    or more, and a loss that began at more than half as much again is one of a bad start: neither gives a finding. Of
-    pairs, an accuracy that has risen from evaluation to evaluation shows that something is learnt, however little the
-    loss says of it; so does, of keys beside a queue, an evaluation loss that is below the first by a hundredth, where
-    the training's is below a guess's as above. An evaluation may have more pairs than a batch, and a higher guess: one
-    whose loss has come down by a hundredth does not guess. Where the loss's graph has several terms, and in three looks
-    or more what backward passes are called with (`model/loss_given`) is not what is logged, by a tenth, nor the same
-    but for a factor that stays within a fiftieth, the logged loss is one of the terms, and need not be that of the
-    classes or pairs: nothing is said. Where less than half of all places are targets, as of a masked language model, it
-    takes a thousand rows. Where the first block's gradient is below a thousandth of the last block's (of a model
-    without blocks: that of few layers a millionth of that of others), the first cause is that gradients vanish; where
-    the weights had grown fivefold in the first hundred steps, that these were too large. So it is where the first
-    block's gradient was a third of the last block's or more at the first look, and is a thirtieth or less now. Where a
-    decay that is added to the gradient was larger than the loss's from the start, nothing is said: `decay_dominates` is
-    about that.
+    divided (of pairs without a logged accuracy, by the answers that the watch has seen); that is the first cause, too,
+    where the loss of pairs is below a guess's in both halves, by four standard errors and half a percent, or where
+    nineteen of twenty rows are below it, and as many by less than a fiftieth, if the first five rows were within a
+    twentieth of it: logits that are nearly equal give no other loss. Where of pairs neither accuracy nor loss of the
+    evaluations got better since the first, nothing was learnt all the same: what is alike is near each other from the
+    start. Else inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow
+    training, but where there are five evaluations or more, the last of a guess's loss or more, and a loss that began at
+    more than half as much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen
+    from evaluation to evaluation shows that something is learnt, however little the loss says of it; so does, of keys
+    beside a queue, an evaluation loss that is below the first by a hundredth, where the training's is below a guess's
+    as above. An evaluation may have more pairs than a batch, and a higher guess: one whose loss has come down by a
+    hundredth does not guess. Where the loss's graph has several terms, and in three looks or more what backward passes
+    are called with (`model/loss_given`) is not what is logged, by a tenth, nor the same but for a factor that stays
+    within a fiftieth, the logged loss is one of the terms, and need not be that of the classes or pairs: nothing is
+    said. Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where
+    the first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers
+    a millionth of that of others), the first cause is that gradients vanish; where the weights had grown fivefold in
+    the first hundred steps, that these were too large. So it is where the first block's gradient was a third of the
+    last block's or more at the first look, and is a thirtieth or less now. Where a decay that is added to the gradient
+    was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -155,7 +155,7 @@ class UnrelatedLabels(WatchRule):
         off = max(abs(early - guess), abs(late - guess)) / guess if guess > 0 else math.inf
         if not off <= self.at["near"] or _is_a_part(history, place):
             return
-        accuracy = usual(history.role("eval_accuracy") or history.role("accuracy"), step, *place[1:], 3) * classes
+        accuracy = usual(_accuracy(history, pairs), step, *place[1:], 3) * classes
         evaluation = usual(history.role("eval_loss"), step, *place[1:], 3)
         # evaluations may have another number of pairs, and so another guess
         alike = pairs or abs(evaluation - late) <= self.at["alike"] * guess
@@ -264,10 +264,22 @@ def _grown(history: RunHistory, place: Place) -> str:
     return f", and the weights' norm had grown {high:.3g} times by step {first + _FIRST}" if high >= _GROWN else ""
 
 
+def _accuracy(history: RunHistory, pairs: bool) -> Channel | None:
+    """What says how many answers are right; of pairs what the watch has seen, where nothing is logged."""
+    told = history.role("eval_accuracy") or history.role("accuracy")
+    return _answers(history) if told is None and pairs else told
+
+
+def _answers(history: RunHistory) -> Channel | None:
+    """The share of an evaluation's answers that are right, as the watch has seen it."""
+    return history.channel("model/compared_own")
+
+
 def _gets_worse(history: RunHistory, place: Place) -> bool:
     """Whether neither the accuracy nor the loss of the evaluations, three at least, has got better since the first:
     rows that are alike are near each other without any training."""
-    right, losses = (between(history.role(name), 0, place[0] + 1, place[2]) for name in ("eval_accuracy", "eval_loss"))
+    channels = history.role("eval_accuracy") or _answers(history), history.role("eval_loss")
+    right, losses = (between(one, 0, place[0] + 1, place[2]) for one in channels)
     if min(len(right), len(losses)) < _FEWEST:
         return False
     late = slice(-_FEWEST, None)

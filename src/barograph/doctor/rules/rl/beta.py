@@ -34,9 +34,10 @@ class BetaMisplaced(WatchRule):
     """β of a preference multiplies the loss, and not the margin; or it multiplies the margin twice.
 
     The loss is logistic, of differences of log probabilities. It begins at ln 2, whatever β is. Where the median of its
-    first four rows is β of the configuration times ln 2, within 15%, and something multiplies it in its graph, β stands
-    outside of the logarithm: the margin is taken as it is, as with a β of 1. Where 1 / β is a number of micro-batches
-    or of processes, or another weight in the configuration is the same number, nothing is said.
+    first four rows is β of the configuration times ln 2, within 15%, and the first one, where nothing is dropped,
+    within 5%, and something multiplies it in its graph, β stands outside of the logarithm: the margin is taken as it
+    is, as with a β of 1. Where 1 / β is a number of micro-batches or of processes, or another weight in the
+    configuration is the same number, nothing is said.
 
     Before anything is learnt each token's log probability has the weight β / 2 in the loss of its pair. What the
     gradient of the output shows of it (`model/loss_weight`, and how many rows and targets there are) is β, or 2 β where
@@ -62,6 +63,7 @@ class BetaMisplaced(WatchRule):
     thresholds: ClassVar = {
         "rows": (4.0, "of the loss, from the first on; ours"),
         "near": (0.15, "of β, what the loss begins at, of ln 2; ours"),
+        "first_row": (0.05, "the same, in the first row, where nothing is dropped; ours"),
         "same": (0.1, "of the square of β; ours"),
         "large": (0.25, "β that is too near its square; ours"),
         "most": (0.6, "β, of what the margin shows, too; ours"),
@@ -98,14 +100,16 @@ class BetaMisplaced(WatchRule):
             return
         self._done = True
         rows = loss.rows(0, count)
-        times = float(numpy.median(rows.value)) / math.log(2)
+        times, first = float(numpy.median(rows.value)) / math.log(2), float(rows.value[0]) / math.log(2)
+        begun = watched(history, "dropout", place) > 0 or abs(first / beta - 1) <= self.at["first_row"]
         parts = numeric_setting(history, *ACCUMULATION), watched(history, "backwards", place)
         divided = [one for one in (*parts, float(history.facts.get("world_size") or 1)) if one >= 2]
         other = any(
             _is_number(value, beta) and _WEIGHT.fullmatch(name) for name, value in history.options.found.items()
         )
         outside = (
-            abs(times / beta - 1) <= self.at["near"]
+            begun
+            and abs(times / beta - 1) <= self.at["near"]
             and watched(history, "loss_ranks", place) >= 0
             and watched(history, "loss_multiplied", place) == 1
             and is_first_step(history, int(rows.step[0]))

@@ -7,6 +7,7 @@ Out:  findings of `DrawnApart`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -44,7 +45,8 @@ class DrawnApart(WatchRule):
     - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is
       given numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as
       rough as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen
-      to half of its first one or less: too little noise is taken out, as with the levels of another schedule.
+      to half of its first one or less, and so has an evaluation's, which is of weights that lag behind where a slow
+      average is evaluated: too little noise is taken out, as with the levels of another schedule.
 
     An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
 
@@ -124,9 +126,12 @@ class DrawnApart(WatchRule):
         return (float(time[end]) - at) / way <= near if way else False
 
     def _has_learnt(self, history: RunHistory, place: Place) -> bool:
-        """Whether the training's loss has fallen since it began."""
-        loss = history.role("loss")
-        return loss is not None and usual(loss, *place, _LAST) <= self.at["learnt"] * loss.first
+        """Whether the training's loss has fallen since it began, and the last of an evaluation, if there is one."""
+        loss, evaluated = history.role("loss"), history.role("eval_loss")
+        if loss is None or not usual(loss, *place, _LAST) <= self.at["learnt"] * loss.first:
+            return False
+        last = math.nan if evaluated is None else float(newest(evaluated, *place, 1)[0])
+        return evaluated is None or not last > self.at["learnt"] * max(loss.first, evaluated.first)
 
     def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
         ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]

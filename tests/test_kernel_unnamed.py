@@ -229,6 +229,7 @@ def test_the_nearest_of_two_that_came_together_is_told() -> None:
     ("name", "may"),
     [("val/masses", True), ("eval/spans", True), ("val/f1", False), ("eval/samples_per_second", False),
      ("test/wer", False), ("val/loss", False), ("train/masses", False), ("validity", False),
+     ("eval/spread", False), ("val/deviation", False), ("eval/spreads_of_butter", True),
      ("model/eval_input_mean", False), ("goodput/eval_share", False)],
 )  # fmt: skip
 def test_only_a_name_that_says_nothing_of_another_measure_may_be_a_loss(name: str, may: bool) -> None:

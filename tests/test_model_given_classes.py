@@ -192,6 +192,23 @@ def test_the_class_of_none_counts_for_nothing_where_nothing_is_guided(
     assert bool(findings([GivenUnseen()], columns, facts={"config": config})) == told
 
 
+@pytest.mark.parametrize(
+    ("config", "severity"),
+    [({}, "warning"), ({"stages_first": 60}, "info"), ({"data": {"plain_first_epochs": 2}}, "info"),
+     ({"stages_first": 0}, "warning"), ({"channels_first": True, "kernel_first": 7, "kinds_at_first": 9}, "warning")],
+)  # fmt: skip
+def test_of_a_curriculum_a_class_may_come_later(config: dict[str, Any], severity: str) -> None:
+    evaluations = np.array([16, 32, 48])
+    figures = {"eval_given_unseen": 3.0, "eval_given_unseen_share": 0.27, "given_rows": 346.0}
+    columns = {f"model/{name}": (evaluations, np.full(3, value)) for name, value in figures.items()}
+    columns |= {
+        "model/input_class_share": (np.arange(50), np.full(50, 0.3)),
+        "train/loss": (np.arange(50), np.ones(50)),
+    }
+    (one,) = findings([GivenUnseen()], columns, facts={"config": config}).values()
+    assert one.severity == severity
+
+
 @pytest.mark.parametrize(("columns", "rows", "counted"), [(2, 32, 2), (4, 32, 4), (5, 32, 0), (2, 31, 0)])
 @pytest.mark.parametrize("split", ["moved", "a new one", "one lacks"])
 def test_columns_of_a_table_are_told_where_they_are_moved(columns: int, rows: int, counted: int, split: str) -> None:

@@ -300,6 +300,13 @@ def test_layers_whose_gradients_are_exactly_zero_warn() -> None:
     assert not findings([ZeroLayers()], layers(gates))
 
 
+def test_tasks_that_take_turns_leave_the_others_without_a_gradient() -> None:
+    heads = {f"heads.{at}.weight": [0.1 * (step % 4 == at) for step in range(12)] for at in range(4)}
+    assert not findings([ZeroLayers()], layers({"trunk.0.weight": [0.1] * 12, **heads}))
+    assert findings([ZeroLayers()], layers({"trunk.0.weight": [0.1] * 12, **heads, "heads.0.weight": [0.1] * 12}
+                                           | {f"heads.{at}.weight": [0.0] * 12 for at in (1, 2, 3)}))  # fmt: skip
+
+
 def test_one_layer_that_jumps_alone_informs() -> None:
     some = {f"h.{at}.weight": list(noisy(20, 1, 0.05, at)) for at in range(8)}
     some["h.3.weight"][15] = 30.0

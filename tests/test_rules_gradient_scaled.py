@@ -98,3 +98,19 @@ def test_the_number_of_micro_batches_is_named_where_one_alone_can_be_it(
 ) -> None:
     config = {} if accumulated is None else {"gradient_accumulation_steps": accumulated}
     assert level._only(RunHistory({"config": config}), size, 0.08) == number
+
+
+def test_a_loss_that_is_falling_over_many_rows_is_divided_by_nothing() -> None:
+    """How rare a class is, as it was learnt with an average of rows that are mixed."""
+    loss = [0.656, 0.655, 0.654, 0.653, 0.649, 0.653, 0.644, 0.644, 0.636, 0.637, 0.626, 0.621, 0.613, 0.61, 0.588,
+            0.581, 0.564, 0.528, 0.534, 0.504, 0.463, 0.479, 0.391, 0.37, 0.374, 0.322, 0.305, 0.317, 0.221, 0.259,
+            0.189, 0.166, 0.161, 0.149, 0.107, 0.152, 0.14, 0.102, 0.346, 0.106, 0.112, 0.111, 0.074, 0.187, 0.062,
+            0.147, 0.332, 0.138, 0.014, 0.13, 0.145, 0.116, 0.126, 0.125, 0.148, 0.228, 0.167, 0.093]  # fmt: skip
+    norm = [0.545, 0.557, 0.55, 0.575, 0.573, 0.522, 0.561, 0.56, 0.557, 0.55, 0.559, 0.565, 0.552, 0.523, 0.548, 0.533,
+            0.566, 0.573, 0.573, 0.552, 0.597, 0.53, 0.586, 0.584, 0.532, 0.514, 0.407, 0.391, 0.401, 0.273, 0.164,
+            0.14, 0.189, 0.085, 0.131, 0.102, 0.076, 0.051, 0.211, 0.131, 0.099, 0.045, 0.051, 0.122, 0.049, 0.062,
+            0.236, 0.072, 0.042, 0.223, 0.188, 0.081, 0.092, 0.061, 0.06, 0.139, 0.09, 0.077]  # fmt: skip
+    columns = {"train/norm": numpy.array(norm), "train/loss": numpy.array(loss)}
+    assert not findings([GradientScaleJump()], columns)
+    columns = {name: numpy.where(numpy.arange(58) < 29, values[:1], values[:1] / 4) for name, values in columns.items()}
+    assert findings([GradientScaleJump()], columns)

@@ -73,3 +73,15 @@ def test_a_margin_of_evaluations_beside_the_trainings_is_a_warning(pieces: tuple
     assert not offset(pieces, 0.7, 20.0)  # as large as the training's
     assert not offset(pieces, figure="loss_pairs")
     assert not offset(pieces, dropout=0.1)  # which moves the training's alone
+
+
+def test_a_margin_that_grew_ahead_of_the_first_evaluation_is_the_same_one() -> None:
+    """Labels of the training alone are noisy, so its margin is smaller; rows before were of a model that had begun."""
+    ours = 2.2 * np.clip((STEP - 12) / 15, 0, 1) ** 4
+    columns = {
+        "dpo/loss": (STEP, 0.7 - 0.001 * STEP), "valid/loss": (HERE, 0.6 - 0.0005 * HERE), "dpo/margin": (STEP, ours),
+        "valid/margin": (HERE, 0.0 * HERE + 3.9), "model/judged_shift": (np.array([0, 7]), np.array([0.0, 0.0])),
+    }  # fmt: skip
+    assert not found([MarginsOffset()], columns)
+    columns["dpo/margin"] = STEP, np.full(200, 0.1)  # it has not grown, and the evaluation's has
+    assert found([MarginsOffset()], columns)

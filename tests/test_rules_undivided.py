@@ -25,8 +25,9 @@ STEPS, LOOKS, EVALUATED = np.arange(120), np.array([*range(6), *range(20, 120, 2
         (1.0, 1.0, None, False),
     ],
 )
+@pytest.mark.parametrize("logged", [None, "scaled", "divided"])
 def test_steps_past_the_scaler_are_told_of(
-    times: float, norm: float, scale: float | None, says: bool, pieces: tuple[int, ...]
+    times: float, norm: float, scale: float | None, says: bool, logged: str | None, pieces: tuple[int, ...]
 ) -> None:
     loss = falling(120, 3.6, 2.0)
     series = {
@@ -37,8 +38,22 @@ def test_steps_past_the_scaler_are_told_of(
     }
     if scale:
         series["model/loss_scale"] = LOOKS, np.full(len(LOOKS), scale)
+    if logged is not None:  # by the program, as it clips
+        series["train/grad_norm"] = STEPS, np.full(120, norm / (times if logged == "divided" else 1))
     told = found([GradientsUndivided()], series, pieces)
-    assert [one.causes[0][:16] for one in told] == ["scaler passed by"] * says
+    assert [one.causes[0][:16] for one in told] == ["scaler passed by"] * (says and logged != "divided")
+
+
+@pytest.mark.parametrize("divided", [True, False])
+def test_an_optimizer_that_meets_divided_gradients_is_not_passed_a_scale(divided: bool) -> None:
+    loss, norms = falling(120, 3.6, 2.0), 4096.0 * (1 + 0.5 * np.sin(LOOKS))
+    series = {
+        "train/loss": (STEPS, loss),
+        "model/loss_given": (LOOKS, 4096.0 * loss[LOOKS]),
+        "model/grad_norm_before": (LOOKS, norms),
+        "model/grad_norm": (LOOKS, norms / 4096 if divided else np.ones(len(LOOKS))),  # else clipped
+    }
+    assert bool(found([GradientsUndivided()], series)) != divided
 
 
 @pytest.mark.parametrize("pieces", [(), (1, 30, 70)])

@@ -11,6 +11,7 @@ import pytest
 
 import barograph
 from barograph.doctor import diagnose
+from barograph.probes.model.doubles import CopyPasses
 from barograph.probes.model.frozen import copies_of_trained
 
 torch = pytest.importorskip("torch")
@@ -175,3 +176,46 @@ def test_the_copy_that_is_evaluated_is_found_among_many(tmp_path: Path) -> None:
     others = [Network() for _ in range(100)]
     assert "evaluation_inputs" in severities(tmp_path, lambda one, rows: one.eval()(rows), apart=4.0)
     assert len(others) == 100
+
+
+def test_of_a_copy_that_each_step_calls_the_last_passes_are_the_training_s() -> None:
+    seen: list[float] = []
+    passes = CopyPasses(lambda tensors: None, lambda tensors, mode: seen.append(float(tensors[0][0, 0])))
+    reference = Network().eval()
+    for step in range(8):
+        for place in range(3 * (step in (5, 7))):
+            passes.called(reference, [torch.full((4, 24), 100.0 + 10 * step + place)], True)
+        passes.called(reference, [torch.full((4, 24), float(step))], True)
+        passes.put(True)
+    assert seen == [151, 152, 171, 172]
+
+
+def test_rows_that_a_reference_is_given_in_each_step_are_no_rows_of_an_evaluation(tmp_path: Path) -> None:
+    torch.manual_seed(7)
+    model = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 2))
+    reference = copy.deepcopy(model).requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    run = barograph.init(dir=str(tmp_path), console="none", machine=False, sidecar=False, git=False)
+    run.watch(model, optimizer, budget=None)
+    rows, fresh = torch.randn(640, 24), torch.randn(128, 24)
+
+    def loss_of(some: Any) -> Any:
+        with torch.no_grad():
+            before = reference(some).log_softmax(1)
+        apart = model(some).log_softmax(1) - before
+        return -functional.logsigmoid(apart[:, 0] - apart[:, 1]).mean()
+
+    for step in range(1, STEPS + 1):
+        loss = loss_of(rows[torch.arange(32) + 32 * (step % 20)])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        logged = {"train/loss": loss.item()}
+        if step % 10 == 0:
+            with torch.no_grad():
+                logged["val/loss"] = sum(loss_of(part).item() for part in fresh.split(64)) / 2
+        run.log(logged, step=step)
+    run.finish()
+    stored = barograph.StoredRun(run.dir)
+    assert "evaluation_examples" not in {one["rule"] for one in diagnose(stored)["findings"]}
+    assert set(stored.series("model/evaluated_known").value.tolist()) == {0.0}

@@ -27,9 +27,9 @@ AWAY: dict[str, Any] = {"last_std": 1.6, "last_rough": 0.95}
 
 
 def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = None, many: int = 10, fall: float = 0.0,
-           loss: float = 0.2, **drawn: Any) -> list[Finding]:  # fmt: skip
+           loss: float = 0.2, evaluated: float | None = None, **drawn: Any) -> list[Finding]:  # fmt: skip
     """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next. loss:
-    the last one, of a first of 1."""
+    the last one, of a first of 1. evaluated: the last one of evaluations."""
     here, dice = EVALUATIONS[:many], np.random.default_rng(2)
     columns: dict[str, Any] = {
         f"model/input_{name}": (LOOKS, value + 0.02 * dice.normal(size=len(LOOKS)))
@@ -39,6 +39,8 @@ def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = Non
         falls = (1 - fall) ** np.arange(many) if name in ("last_std", "last_rough") else 1.0
         columns[f"model/drawn_{name}"] = here, value * falls + 0.0 * here
     columns["train/loss"] = LOOKS, np.maximum(loss, 1.0 - LOOKS / 60)
+    if evaluated is not None:
+        columns["val/loss"] = here, np.maximum(evaluated, 1.0 - (here - 100) / 30)
     return found([DrawnApart()], columns, pieces)
 
 
@@ -83,6 +85,8 @@ def test_steps_take_the_noise_out(pieces: tuple[int, ...]) -> None:
     assert not judged(pieces, last_rough=0.7, loss=0.33)  # as by a loss that weighs little where noise is little
     assert not judged(pieces, last_rough=0.62, fall=0.01)  # and learns slowly
     assert not judged(pieces, last_rough=0.95, fall=0.02)  # and learns
+    assert not judged(pieces, last_rough=0.95, evaluated=0.7)  # an average that lags behind
+    assert judged(pieces, last_rough=0.95, evaluated=0.1)
     assert not judged(pieces, last_rough=0.7, last_time=0.8)  # the last step is a long one
     assert not judged(pieces, {"late_rough": 0.6}, last_rough=0.7)  # examples are rough
 

@@ -55,6 +55,11 @@ _CURRICULUM = expression(
     r"(?:(?:ones?[_ -]?)?(?:first|before)|then[_ -]|to[_ -](?:hard|long|large|big|difficult)|epochs|iters)|"
     r"(?<![a-z])(?:hard|long|large|difficult)(?:er|est)?[_ -]?(?:ones?[_ -]?)?(?:last|later)(?![a-z])"
 )
+_FIRST = expression(  # for so many steps or epochs, as `calm_first: 2`; none that is of a network, or a plain order
+    r"(?i)(?:.*[/.])?(?!(?:.*_)?(?:at|batch|channels?|norm|layers?|kernel|conv|stem|hidden|filters?|width|dim|dropout|"
+    r"stride|lr|rate|eval|val|log|save|bits?|state)_first)[a-z]+(?:_[a-z]+)*_first"
+    r"(?:_(?:steps|epochs|iters|iterations|updates|batches))?"
+)
 _PENALTY = expression(r"(?:.*[/._-])?ewc(?:[_-]?(?:loss|penalty|term|reg))?", re.IGNORECASE)
 WITH_STAGE = ", where a stage of the training begins"  # behind what is said of a step
 _LONG = 8  # rows of the loss in the stage before: a training that changes at each row has no stages
@@ -96,9 +101,12 @@ def _tells_stages(channel: Channel, time: int) -> bool:
 
 
 def is_curriculum(history: RunHistory) -> bool:
-    """Whether the configuration says that examples get harder, so that a training's are not yet an evaluation's."""
+    """Whether the configuration says that examples get harder, or that some kinds come first, so that a training's are
+    not yet an evaluation's."""
     return any(
-        _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name) for name, value in options_on(history)
+        _CURRICULUM.search(f"{name} {value}" if isinstance(value, str) else name)
+        or (isinstance(value, (int, float)) and value is not True and value >= 1 and _FIRST.fullmatch(name))
+        for name, value in options_on(history)
     )
 
 

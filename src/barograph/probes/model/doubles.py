@@ -4,7 +4,8 @@ In:   passes without gradients of copies; steps.
 Out:  figures for the `model` record of the step behind an evaluation.
 
 A copy may be called in each step, as a teacher is: as many passes as the last steps had belong to the training. A step
-behind an evaluation has more than twice as many: what comes beyond these is the evaluation's.
+behind an evaluation has more than twice as many. Of these the last ones are the training's own, as many as a step has:
+the inputs of a pass are looked at when as many have come behind it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from barograph.probes.model.activations import dense_tensors
 from barograph.probes.model.evaluated import EvaluatedLook
 
 _PARTS = 4  # of copies that are called by their parts, which are looked at
+_HELD = 64  # passes whose inputs are held, at most
 _KNOWN, _LAST = 3, 8  # steps that say how many passes are usual: at least, at most
 
 
@@ -28,7 +30,7 @@ class UsualPasses:
         self._counts: deque[int] = deque(maxlen=_LAST)
         self._count = 0
 
-    def _usual(self) -> int | None:
+    def usual(self) -> int | None:
         """How many each step has; None while that is not known."""
         return max(self._counts) if len(self._counts) >= _KNOWN else None
 
@@ -38,7 +40,7 @@ class UsualPasses:
         return self._is_evaluation()
 
     def _is_evaluation(self) -> bool:
-        usual = self._usual()
+        usual = self.usual()
         return usual is not None and self._count > 2 * usual
 
     def put(self) -> bool:
@@ -56,11 +58,12 @@ class UsualPasses:
 
 
 class CopyPasses:
-    """Counts them. evaluated: is given the inputs of a pass that belongs to an
-    evaluation, and whether that is in training mode."""
+    """Counts them. evaluated: is given the inputs of a pass by which an evaluation is known, as it begins. given: later
+    those of a pass that belongs to it, and whether that was in training mode."""
 
-    def __init__(self, evaluated: Callable[[Sequence[Any], bool | None], None]):
-        self._evaluated = evaluated
+    def __init__(self, evaluated: Callable[[Sequence[Any]], None], given: Callable[[Sequence[Any], bool | None], None]):
+        self._evaluated, self._given = evaluated, given
+        self._late: deque[tuple[Sequence[Any], bool | None]] = deque()  # passes that may be the training's
         self._passes, self._modes = UsualPasses(), set[bool]()
         self.kinds = frozenset[type]()  # classes whose code drops numbers by functions, in their training mode
         self.heard = False  # whether a copy was ever called
@@ -73,15 +76,24 @@ class CopyPasses:
         modes = [part.training for part in module.modules() if has_mode(part) or type(part) in self.kinds]
         if modes:
             self._modes.add(any(modes))
-        if self._passes.came():
+        tensors = [one for one in dense_tensors(given) if one.dim()] if whole else []
+        evaluation, usual = self._passes.came(), self._passes.usual() or 0
+        if whole:
+            while len(self._late) > min(usual, _HELD):
+                self._late.popleft()
+            self._late.append((tensors, any(modes) if modes else None))
+        if evaluation:
             if id(module) not in self.looks and len(self.looks) < (1 if whole else _PARTS):
                 self.looks[id(module)] = EvaluatedLook(module)
             if whole:
-                self._evaluated([one for one in dense_tensors(given) if one.dim()], any(modes) if modes else None)
+                self._evaluated(tensors)
+                if len(self._late) > min(usual, _HELD):
+                    self._given(*self._late.popleft())
 
     def put(self, listens: bool) -> dict[str, float]:
         """The next step begins. listens: whether copies are known, and called unheard by none."""
         modes, self._modes = self._modes, set()
+        self._late.clear()
         if not listens:
             self._passes.forget()
             return {}

@@ -129,7 +129,7 @@ class ModelState:
             before(self._inner, self._timed(self._began), with_kwargs=True),
             after(self._inner, self._timed(self._ended), always_call=True),
         ]
-        self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated)
+        self._written, self._copies = written or Written(), CopyPasses(self._copy_evaluated, partial(_copy_given, self))
         self._own_loads = OwnLoads(self._inner)
         self._answers = EvaluationAnswers()
         self._graphs = EvaluatedGraphs(() if compiled else self._inner.modules())
@@ -312,12 +312,9 @@ class ModelState:
         self._steps, self._called, self._calls = self._steps + 1, self._called + (self._calls > 0), 0
         self._waits = self._parts is not None and self._parts.late
 
-    def _copy_evaluated(self, tensors: Sequence[Any], mode: bool | None) -> None:
-        """A copy of the model is evaluated. mode: whether in training mode."""
+    def _copy_evaluated(self, tensors: Sequence[Any]) -> None:
         self.evaluates = self._answers.awaited = True
-        self._answers.over()
-        _each(lambda: self._examples.given(tensors, False, False, mode), lambda: self._output.inputs.evaluated(tensors),
-              lambda: self._answers.given(tensors))  # fmt: skip
+        _each(self._answers.over, lambda: self._answers.given(tensors))
 
     def _after(self, module: Any, given: Any, output: Any) -> None:
         import torch
@@ -488,9 +485,12 @@ class ModelState:
         self._handles = []
 
 
+def _copy_given(state: ModelState, tensors: Sequence[Any], mode: bool | None) -> None:
+    _each(lambda: state._examples.given(tensors, False, False, mode), lambda: state._output.inputs.evaluated(tensors))
+
+
 def _copy_gave(state: ModelState, output: Any) -> None:
-    state._answers.of_copy(output)
-    state._graphs.gave(output)
+    _each(lambda: state._answers.of_copy(output), lambda: state._graphs.gave(output))
 
 
 def _each(*looks: Callable[[], None]) -> None:

@@ -46,9 +46,10 @@ class DrawnApart(WatchRule):
     - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is
       given numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as
       rough as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen
-      to a quarter of its first one or less: too little noise is taken out, as with the levels of another schedule. Of
-      a loss that weighs little where noise is little, as one by the ratio of signal to noise, little is learnt there,
-      and some noise is left by the model, with any sampler.
+      to a quarter of its first one or less, and an evaluation's to half, which is of weights that lag behind where a
+      slow average is evaluated: too little noise is taken out, as with the levels of another schedule. Of a loss that
+      weighs little where noise is little, as one by the ratio of signal to noise, little is learnt there, and some
+      noise is left by the model, with any sampler.
     - It is rougher there by as much, and in four evaluations in a row rougher from one to the next, by a seventh in
       all, while that loss has fallen to a quarter, and falls: what a better model says is used wrongly.
 
@@ -76,6 +77,7 @@ class DrawnApart(WatchRule):
         "away": (5.0, "evaluations in a row that lead away, or leave the noise; ours"),
         "left": (0.5, "of what noise has, of what a drawing ends with that leaves it; ours"),
         "learnt": (0.25, "of the first loss, for that, at most; ours"),
+        "evaluated": (0.5, "the same of an evaluation's loss; ours"),
         "risen": (1.15, "times as rough as three evaluations before, each rougher than the last; ours"),
     }
     causes = ("sampler wrong: it begins with noise of another size than the training's",)
@@ -147,10 +149,15 @@ class DrawnApart(WatchRule):
         return (float(time[end]) - at) / way <= near if way else False
 
     def _learnt(self, history: RunHistory, place: Place) -> float:
-        """The training's loss of late, where it has fallen since it began."""
-        loss = history.role("loss")
+        """The training's loss of late, where it has fallen since it began, and so has an evaluation's, if there is
+        one."""
+        loss, evaluated = history.role("loss"), history.role("eval_loss")
         late = usual(loss, *place, _LAST) if loss is not None else math.nan
-        return late if loss is not None and late <= self.at["learnt"] * loss.first else math.nan
+        if loss is None or not late <= self.at["learnt"] * loss.first:
+            return math.nan
+        last = math.nan if evaluated is None else float(newest(evaluated, *place, 1)[0])
+        behind = evaluated is not None and last > self.at["evaluated"] * max(loss.first, evaluated.first)
+        return math.nan if behind else late
 
     def _say(self, what: str, ours: _Ends, drawn: _Drawing, place: Place) -> Finding:
         ends = [f"{value:.3g}" for value in numpy.median(ours.std, axis=1)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import known, numbers_named, usual
 from barograph.doctor.kernel.curve import rounded
+from barograph.doctor.kernel.stages import is_curriculum
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 from barograph.doctor.rules.data.scales import elsewhere
 
@@ -441,8 +442,9 @@ class GivenUnseen(WatchRule):
     Batches of one class each (`model/input_class_share`) say nothing, as some may not have come yet. Such a class is
     that of none, which guidance takes, where no row of the training lost its class; or one too many, where classes are
     counted from another number. It takes two evaluations in a row. Where the configuration has a guidance of 0 or 1,
-    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have. Lengths
-    of padded rows don't count: the greatest is how many places the longest row has, in each batch.
+    what is asked without a class counts for nothing, and nothing is said of a class that half of the rows have. Of a
+    curriculum, in which some come later, it is an info finding. Lengths of padded rows don't count: the greatest is how
+    many places the longest row has, in each batch.
 
     What to do: give some rows of the training the class of none; number classes in one place.
     """
@@ -475,6 +477,7 @@ class GivenUnseen(WatchRule):
                 self._row[0][0], f"Class {value:.0f}, which the model is given in {100 * share:.0f}% of an evaluation's"
                 f" rows, came in none of the training's {rows:.0f} that were looked at.", found=place[0],
                 segment=place[2], confidence=0.9, evidence={"class": value, "rows": rows},
+                severity="info" if is_curriculum(history) else self.severity,
                 causes=list(self.causes[:: 1 if share >= _HALF else -1]),
             )  # fmt: skip
 

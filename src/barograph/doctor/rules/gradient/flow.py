@@ -263,10 +263,11 @@ class LayerGradientSpike(Rule):
 class ZeroLayers(Rule):
     """Gradients are computed for most layers, and are exactly zero.
 
-    Half of the weight matrices or more have a gradient whose norm is exactly zero, in each of three tables in a row,
-    while some layer's is not: no gradient passes through the units before the last layers, because they are inactive
-    or multiplied by zero. Layers for which no gradient is asked have no row and don't count; nor do experts
-    without a token. Gates and adapters that begin at zero let gradients through after their first step.
+    Half of the weight matrices or more have a gradient whose norm is exactly zero, the same in each of three tables in
+    a row, as those of several tasks that take turns are not, while some layer's is not: no gradient passes through the
+    units before the last layers, because they are inactive or multiplied by zero. Layers for which no gradient is asked
+    have no row and don't count; nor do experts without a token. Gates and adapters that begin at zero let gradients
+    through after their first step.
 
     What to do: look at the initialisation (biases far below zero before a rectifier, a scale of zero), and at masks.
     """
@@ -285,7 +286,7 @@ class ZeroLayers(Rule):
 
     def reset(self) -> None:
         self._reader = TableReader()
-        self._row: list[int] = []
+        self._row: list[tuple[int, frozenset[str]]] = []  # steps of tables, with the layers that are zero there
         self._segment = -1
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -301,11 +302,16 @@ class ZeroLayers(Rule):
                 [not is_vector(name) and "expert" not in name.lower() for name in names], bool
             )
             share = float(zero[use].mean()) if use.sum() > 2 else 0.0
-            self._row = [*self._row[-7:], item.step] if share >= self.at["share"] else []
-            if len(self._row) >= self.at["tables"] and self.first(item.segment):
-                some = [names[at] for at in numpy.flatnonzero(zero & use)]
+            here = frozenset(names[at] for at in numpy.flatnonzero(zero & use))
+            self._row = [*self._row[-7:], (item.step, here)] if share >= self.at["share"] else []
+            tables = int(self.at["tables"])
+            always = frozenset.intersection(*(layers for _, layers in self._row[-tables:])) if self._row else here
+            same = len(always) >= self.at["share"] * use.sum()
+            if len(self._row) >= tables and same and self.first(item.segment):
+                some = [name for name in names if name in always]
+                share = len(some) / float(use.sum())
                 yield self.finding(
-                    self._row[0], f"The gradients of {share:.0%} of the weight matrices are exactly zero: "
+                    self._row[0][0], f"The gradients of {share:.0%} of the weight matrices are exactly zero: "
                     f"{shown(some)}.",
                     found=item.step, segment=item.segment, confidence=0.8,
                     evidence={"share": share, "layers": in_order(some)[:8]},

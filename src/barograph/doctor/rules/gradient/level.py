@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _EIGHT, _HALF_WAY = 8, 0.5  # rows before a change; of it, in ln, that their median may have come at most
+_FALLEN = 0.4  # of a change, in ln, that the last four rows before it have come
 _ON_ITS_WAY = 0.2  # of a change, in ln, that four rows beside it lie within on the average
 
 
@@ -160,7 +161,8 @@ class GradientScaleJump(Rule):
     logged, stays at its level. Where the loss is so noisy that the number can't be determined, a factor above 3.5
     of both makes a warning, if the four rows before and the four behind are at their levels: what is learnt, as by
     a contrastive model all at once, comes row by row. Nor may any eight in a row of the 32 before have been, by their
-    median, more than half of the way to the new level, as where a loss falls over many of them. A loss that is a
+    median, more than half of the way to the new level, as where a loss falls over many of them. Nor is the number one
+    where the loss was falling, four tenths of the way in the four rows before. A loss that is a
     power of two times what it was (within 1.5%), and as noisy as before, is evidence by itself where the norm moves
     with it by another factor. Where the norm alone jumps by more than 3.5 and the loss does not change (within 5%),
     it is an info finding: another batch size or another mixture of data does that too. The loss of a policy has no
@@ -290,6 +292,7 @@ class GradientScaleJump(Rule):
         # noise hides which number it is, and not that both have jumped by the same large one
         likely = size > self.at["alone"] and abs(size / whole - 1) < min(error, 0.35)
         likely = likely and _at_once(before, after, old, new)
+        sure = sure and not _is_falling(before, old, new)
         other = answers_changed(history, shift.step, shift.found, shift.segment)
         if steady and same and 2 <= whole <= 64 and (sure or likely) and not other:
             norms = f", the gradient norm from {shift.before:.3g} to {shift.after:.3g}"
@@ -350,6 +353,15 @@ def _at_once(before: Any, after: Any, old: float, new: float) -> bool:
         return False
     apart = [math.log(old) - float(logs[-4:].mean()), float(numpy.log(after[:4]).mean()) - math.log(new)]
     return all(-one / rise < _ON_ITS_WAY for one in apart)
+
+
+def _is_falling(before: Any, old: float, new: float) -> bool:
+    """Whether a loss was on its way down when its level changed: the four rows before are below the old level by four
+    tenths of the change, in ln, and the four before these by a fifth, as where it is learnt how rare a class is."""
+    logs = numpy.log(before[-8:])
+    way = [float(logs[part].mean()) - math.log(old) for part in (slice(-4, None), slice(-8, -4))]
+    fall = math.log(new / old)
+    return fall < 0 and way[0] < _FALLEN * fall and way[1] < _ON_ITS_WAY * fall
 
 
 RULES = (ExplodingGradient, *vanished.RULES, GradientScaleJump)

@@ -18,7 +18,7 @@ from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.loss.given import GivenLosses, divided_by
 
 if TYPE_CHECKING:
-    from barograph.doctor.kernel.channels import RunHistory
+    from barograph.doctor.kernel.channels import Channel, RunHistory
     from barograph.doctor.kernel.finding import Finding
 
 _MOST = 2.0**32  # no scale is above it
@@ -30,7 +30,9 @@ class GradientsUndivided(Rule):
     In six steps in a row backward passes were called with one and the same power of two times the logged loss, 1024 or
     more (within 0.2%), and no GradScaler made the steps, as the watch would have seen. The norm of the gradients, ahead
     of clipping where there is any, is an eighth of that number or more: divided by it they would be of a usual size,
-    and nobody has divided them. An optimizer such as Adam hardly minds the factor; clipping and weight decay do, and
+    and nobody has divided them. Where the norm that the program logs is that norm divided by the number (within 2%),
+    or the one that the optimizer meets is so in two looks, the program has done it by itself, and nothing is said. An
+    optimizer such as Adam hardly minds the factor; clipping and weight decay do, and
     steps whose gradients overflowed are not left out.
 
     What to do: `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
@@ -46,6 +48,7 @@ class GradientsUndivided(Rule):
         "scale": (1024.0, "ours"),
         "same": (0.002, "of a power of two; ours"),
         "norm": (0.125, "of the scale; ours"),
+        "divided": (0.02, "of the gradients' norm, by the scale; ours"),
     }
     causes = ("scaler passed by: `optimizer.step()` is called, not `scaler.step(optimizer)`",
               "gradients clipped while scaled: the scaler had not divided them yet")  # fmt: skip
@@ -68,12 +71,37 @@ class GradientsUndivided(Rule):
                 continue
             norms = (watched(history, name, one.place) for name in ("grad_norm_before", "grad_norm"))
             norm = max((norm for norm in norms if norm == norm), default=math.nan)
-            if self.at["norm"] * scale <= norm < math.inf and self.first(segment):
+            large = self.at["norm"] * scale <= norm < math.inf and not self._is_divided(history, scale, one.place)
+            if large and self.first(segment):
                 yield self.finding(
                     self._row[0][0], f"The loss is multiplied by {scale:.6g}, no scaler makes the steps, and the "
                     f"gradients' norm is {norm:.4g}: nothing divides them.", found=step, segment=segment,
                     confidence=0.9, evidence={"scale": scale, "norm": norm, "standing": True},
                 )  # fmt: skip
+
+    def _is_divided(self, history: RunHistory, scale: float, place: Place) -> bool:
+        """Whether the program's own norm is that of the gradients as the passes leave them, but for the scale, at one
+        look; or the norm that the optimizer meets at two or more: clipped it would stay the same."""
+        left, met = (_until(history.channel(f"model/{name}"), place) for name in ("grad_norm_before", "grad_norm"))
+        norm = history.role("norm")
+        said = _until(None if norm is None or norm.name.startswith("model/") else norm, place)
+
+        def fits(norm: float, step: int) -> bool:
+            return left[step] > 0 and abs(norm * scale / left[step] - 1) < self.at["divided"]
+
+        if any(fits(said[at], step) for step in left for at in range(step - 1, step + 2) if at in said):
+            return True
+        both = [fits(met[step], step) for step in left if step in met]
+        return len(both) > 1 and all(both)
+
+
+def _until(channel: Channel | None, place: Place) -> dict[int, float]:
+    """Step → figure of a launch, up to a place."""
+    rows = channel.rows() if channel is not None and channel.end else None
+    if rows is None:
+        return {}
+    here = (rows.segment == place[2]) & (rows.time <= place[1])
+    return dict(zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True))
 
 
 class DividedByPart(WatchRule):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _FIGURES = ("preference_averaged", "preference_compared", "judged_shift")  # one of these is of preferences alone
 _ROWS = 16
+_NOW = 3  # rows ahead of the first evaluation, by then a margin may have grown
 
 
 class MarginsScaled(WatchRule):
@@ -121,7 +122,8 @@ class MarginsOffset(WatchRule):
     """The margin of evaluations lies beside that of the training by a fixed number, from the first of them on.
 
     A margin is logged for both sides, by the same words. In the first evaluation it is five times the training's in
-    size, or more, and a tenth at least, and in three in a row the two are as far apart, to a half: what the reference
+    size, or more, also that of the last three rows, as it may have grown by then, and a tenth at least, and in three in
+    a row the two are as far apart, to a half: what the reference
     says of both answers is subtracted on one side alone, or another reference's is. With the training it grows as it
     should, so a curve alone doesn't show it. Dropout moves the margins of the training alone: with it nothing is said.
 
@@ -158,7 +160,8 @@ class MarginsOffset(WatchRule):
         margins = [one for one in _of_both(history) if MARGIN.fullmatch(one[0])]
         sizes = [(usual(ours, *before, _ROWS), known(theirs, *place)) for _, ours, theirs in margins]
         mine, other = next((one for one in sizes if math.isfinite(sum(one))), (math.nan, math.nan))
-        first = self._apart or (abs(other) >= self.at["times"] * abs(mine) and abs(other) >= self.at["margin"])
+        now = max((abs(usual(ours, *before, _NOW)) for _, ours, _ in margins), default=0.0)
+        first = self._apart or abs(other) >= max(self.at["times"] * max(abs(mine), now), self.at["margin"])
         apart = [*self._apart, other - mine]
         least, most = min(apart), max(apart)
         steady = abs(least + most) / 2 >= self.at["margin"] and most - least <= self.at["same"] * abs(least + most) / 2

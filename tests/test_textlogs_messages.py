@@ -79,6 +79,7 @@ ENDS = [
     ('Error: DriverError(CUDA_ERROR_LAUNCH_FAILED, "x")\n', "failed", "LAUNCH"),
     ("FATAL ERROR: JavaScript heap out of memory\n", "out of memory", "heap"),
     ("Loss is nan, stopping training\n", "failed", "stopping"),
+    ("EXCEPTION occurred: The training criterion is not a number (NAN).\n", "failed", "criterion"),
 ]
 
 

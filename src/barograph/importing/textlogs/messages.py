@@ -141,7 +141,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b|"
                 rb"\b[Ll]oss is exploding\b.{0,40}\b(?:abort|stop|exit|quit)(?:p?ing|ed)?\b|"
                 rb"\bLoss became infinite or NaN at iteration=\d|\b[Ll]oss is (?:nan|-?inf), stopping training\b|"
-                rb"^ERROR: Loss is (?:NaN|-?Inf(?:inite)?)\s*$"),
+                rb"^ERROR: Loss is (?:NaN|-?Inf(?:inite)?)\s*$|^EXCEPTION occurred: \S"),
      "failed", ""),
     (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "
                 rb"thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion .{1,300} failed"), "failed", ""),

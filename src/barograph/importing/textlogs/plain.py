@@ -33,6 +33,7 @@ from barograph.importing.textlogs import (
     heldout,
     listed,
     measures,
+    not_numbers,
     objects,
     pairs,
     paragraphs,
@@ -98,8 +99,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
-            text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
+        text = not_numbers.spelled_out(text)
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)

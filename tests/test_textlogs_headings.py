@@ -90,3 +90,13 @@ def test_a_heading_between_rules_holds_for_no_other_epoch(tmp_path: Path) -> Non
     path = tmp_path / "train.log"
     path.write_text(text)
     assert list(read(path).series) == ["loss"]
+
+
+def test_two_evaluations_are_enough_where_a_loss_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = "epoch {0}: validation loss {1} \nepoch {0}: validation error {1} %\nweight saved: w_{0}\n"
+    path.write_text("".join(rows.format(at, value) for at, value in ((7, "0.4"), (8, "nan"))))
+    (step, first), (later, _) = read(path).series["validation loss"]
+    assert (step, first, later) == (7, 0.4, 8)
+    path.write_text("".join(rows.format(at, "0.4") for at in (7, 8)))
+    assert not list(identify(path))

@@ -43,6 +43,7 @@ from barograph.importing.textlogs import (
     rates,
     relaunched,
     rounded,
+    several,
     tallies,
     trials,
     uncounted,
@@ -99,7 +100,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        text = not_numbers.spelled_out(text)
+        text = several.headed(not_numbers.spelled_out(text))
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)

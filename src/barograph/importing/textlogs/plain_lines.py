@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, tallies
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, several, tallies
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 
 _BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
@@ -156,7 +156,7 @@ def row(line: bytes) -> forms.Parsed | None:
     line = _alone(line)
     if programs.is_one(line):
         return None
-    line = pairs.unpacked(line)
+    line = several.apart(pairs.unpacked(line))
     reached = b" reached " in line and pairs.REACHED.search(line) is not None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     line = line.translate(_UNMARKED) if printed else line

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from barograph.importing.textlogs import counting, forms
+from barograph.core.patterns import expression
 
 NUMBERED = 5  # rows without a step that are numbered
 OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _OF_BAR = frozenset(("_batch", "_batches", "_aside"))
 _KINDS = 200  # of rows that are remembered
+REWARD = expression(r"(?i)(?<![a-z])(?:rewards?|returns?)(?![a-z])")
 
 
 def many_an_epoch(rows: list[forms.Raw], own: dict[str, Any]) -> bool:
@@ -40,7 +42,7 @@ def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False, anew: Seq
     two are enough of which one says a loss of NaN (a single one may be what stands there before the first)."""
     key, numbers = "\n".join(row.names), own["numbers"]
     least = counting.ENOUGH if key in own.get("short", ()) else NUMBERED
-    least = 2 if alone and _says_nan(row) else least
+    least = 2 if alone and says_nan(row) else least
     if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
         return []
     edges = [0, *np.searchsorted(row.where, anew).tolist(), len(row.where)]
@@ -52,9 +54,13 @@ def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False, anew: Seq
     return [row._replace(steps=steps, x="row")]
 
 
-def _says_nan(row: forms.Raw) -> bool:
-    """Whether a loss is not a number."""
-    losses = [column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith("loss")]
+def says_nan(row: forms.Raw) -> bool:
+    """Whether a loss or a reward is not a number."""
+    losses = [
+        column
+        for name, column in zip(row.names, row.columns, strict=True)
+        if name.lower().endswith("loss") or REWARD.search(name)
+    ]
     return any(isinstance(text, bytes) and text.lower().lstrip(b"-+") == b"nan" for text in itertools.chain(*losses))
 
 

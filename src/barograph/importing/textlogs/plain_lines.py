@@ -148,6 +148,7 @@ _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _TEXT = expression(rb'(?<=[:=] |.=)"[^"\s]{1,80}[ ,][^"]{0,400}"(?=\s{0,4}[|;])')  # `Text: "what is read" | loss: 2.31`
+_MEASURED = expression(rb"[-+]?(?:\d{1,9}\.\d{4,20}(?:e[-+]?\d{1,3})?|nan|inf)")  # with more digits than a setting
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _OF_R = expression(rb"\s{0,4}\[\d{1,6}\] \"([^\"\n]{1,4000})\"\s*$")  # a text as R prints it
 
@@ -304,8 +305,20 @@ def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
 
 def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
     """Whether a line without a step tells of settings, money or one of several things, or is a sentence."""
-    settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
+    settings = (
+        (printed and "loss" not in names and not _are_losses(names))
+        or MONEY.search(line)
+        or ITEM.match(line)
+        or _OF_ITEM.search(line)
+    )
     return bool(settings or programs.is_prose(line))
+
+
+def _are_losses(names: dict[str, Any]) -> bool:
+    """Whether a printed dictionary holds parts of a loss, and not how much each of them counts."""
+    values = [value.lower() if isinstance(value, bytes) else b"" for value in names.values()]
+    measured = any(_MEASURED.fullmatch(value) for value in values)
+    return measured and len(names) > 1 and all(name.lower().endswith("loss") for name in names)
 
 
 def _of_means(line: bytes) -> bytes:

@@ -224,6 +224,8 @@ def row(line: bytes) -> forms.Parsed | None:
         return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below
     elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line)):
         return None
+    elif not known and step and step.re.pattern == tallies.DONE.pattern and (b"WARN" in line or b"arning" in line):
+        return None  # `WARNING: cut off at 10 steps` says how long something was
     names = {} if counts and not known else names  # a heading: it gives a step to the lines below it
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)

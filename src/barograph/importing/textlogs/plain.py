@@ -408,6 +408,8 @@ def _find_order(
         first, *between, last = groups
         own["below"] = bool(first) and not last and all(names == first for names in between)
         own["ahead"] = not first and bool(last) and all(names == last for names in between)
+    elif len(groups) > 2 and own.get("above") is None:  # a file's first two epochs, or three
+        own["ahead"] = not groups[0] and bool(groups[-1]) and all(names == groups[-1] for names in groups[1:-1])
 
 
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:

@@ -412,3 +412,12 @@ def test_parts_of_a_loss_in_a_dictionary_without_a_step_are_rows(tmp_path: Path)
     assert [value for _, value in read(written(tmp_path, lines)).series["gen_loss"]] == [7.1234 - at for at in range(6)]
     weights = ["{'gen_loss': 0.5, 'adv_loss': 1.0}"] * 6  # how much each counts
     assert find(written(tmp_path, weights)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["avg loss in epoch =", "Average loss over the epoch:", "train loss for this epoch is"]
+)
+def test_a_loss_that_says_it_is_an_epochs_is_one(tmp_path: Path, name: str) -> None:
+    lines = [line for at in range(1, 6) for line in (f"Iter: {at}", f"{name} {3 - at / 8}", "time per batch = 0.25")]
+    (series,) = (series for name, series in read(written(tmp_path, lines)).series.items() if name.endswith("loss"))
+    assert series == [(at, 3 - at / 8) for at in range(1, 6)]

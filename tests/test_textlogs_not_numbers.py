@@ -14,13 +14,15 @@ from barograph.importing.textlogs import not_numbers
 @pytest.mark.parametrize(("written", "meant"), [
     (b"loss=nan.0", b"loss=nan"), (b"ce = 1.#QNAN000 * 256", b"ce = nan * 256"), (b"loss = -1.#IND", b"loss = nan"),
     (b"err 1.#INF00", b"err inf"), (b"err -1.#INF", b"err -inf"), (b"avg loss -nan(ind), 2", b"avg loss nan, 2"),
-    (b"nan(ind)", b"nan"),
+    (b"nan(ind)", b"nan"), (b"Loss: nan.08", b"Loss: nan"), (b"loss=nan.0, v=inf.0]", b"loss=nan, v=inf]"),
 ])  # fmt: skip
 def test_words_for_no_number_are_spelled_out(written: bytes, meant: bytes) -> None:
     assert not_numbers.spelled_out(written) == meant
 
 
-@pytest.mark.parametrize("text", [b"fold 1.#4 of 5: loss 2.1", b"isnan(loss)", b"v1.#INF of it", b"nanmean(2.0)"])
+@pytest.mark.parametrize(
+    "text", [b"fold 1.#4 of 5: loss 2.1", b"isnan(loss)", b"v1.#INF of it", b"nanmean(2.0)", b"at nan.2.py"]
+)
 def test_other_words_stay(text: bytes) -> None:
     assert not_numbers.spelled_out(text) == text
 

@@ -144,6 +144,9 @@ _BEST_SO_FAR = expression(
     rb"(?i)[\s,;|(]{1,4}best so far\s?[:=(][^\n]{0,40}?\b(?:epoch|step|iter(?:ation)?)\b"
 )  # and its values
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
+_OVER_EPOCH = expression(  # `avg loss in epoch = 2.31`, `Loss for this epoch: 2.31`
+    rb"(?i)(?<=oss) (?:in|of|for|over|during) (?:the |this |whole |entire ){0,2}epoch(?=\s?[:=]|\sis\s)"
+)
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
@@ -161,6 +164,7 @@ def row(line: bytes) -> forms.Parsed | None:
     reached = b" reached " in line and pairs.REACHED.search(line) is not None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     line = line.translate(_UNMARKED) if printed else line
+    line = _OVER_EPOCH.sub(b"", line) if b"oss " in line and b"poch" in line else line
     line = _of_means(pairs.as_pairs(line))
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]

@@ -22,6 +22,7 @@ def of_epochs(heading: str) -> str:
 @pytest.mark.parametrize("heading", [
     "Validation at epoch {at}", "===== Evaluation (epoch {at}) =====", "Running validation...",
     "2024-05-01 10:00:00 INFO [epoch {at}] Validation:", "Evaluating on the validation set", "  --> EVAL PERFORMANCE",
+    "Validation Stats:",
 ])  # fmt: skip
 def test_rows_below_a_heading_are_of_the_evaluation(tmp_path: Path, heading: str) -> None:
     path = tmp_path / "train.log"

@@ -23,7 +23,7 @@ _TEST = frozenset(b"test testing".split())
 _BESIDE = frozenset(
     b"a after and at begin beginning data dataset end epoch error errors for in iter iteration loader loop metrics "
     b"mode model now of on performance performing phase result results run running set split start started starting "
-    b"step summary the update with".split()
+    b"statistics stats step summary the update with".split()
 )
 _NAMED = expression(
     rb"([A-Za-z][\w.@/%()-]{0,60}(?: [A-Za-z][\w.@/%()-]{0,30}){0,3})\s{0,20}[:=]\s{0,20}[-+]?(?:\d|nan|inf)"

@@ -164,8 +164,7 @@ def row(line: bytes) -> forms.Parsed | None:
     reached = b" reached " in line and pairs.REACHED.search(line) is not None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     line = line.translate(_UNMARKED) if printed else line
-    line = _OVER_EPOCH.sub(b"", line) if b"oss " in line and b"poch" in line else line
-    line = _of_means(pairs.as_pairs(line))
+    line = _of_means(_of_epochs(line))
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
     is_trial = counts == [batch] and batch[2] is None and ITEM.match(line)  # with its settings
@@ -226,10 +225,8 @@ def row(line: bytes) -> forms.Parsed | None:
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
         return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below
-    elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line)):
+    elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _is_told(line, step)):
         return None
-    elif not known and step and step.re.pattern == tallies.DONE.pattern and (b"WARN" in line or b"arning" in line):
-        return None  # `WARNING: cut off at 10 steps` says how long something was
     names = {} if counts and not known else names  # a heading: it gives a step to the lines below it
     for value, unit in _RATE.findall(line) if known else ():
         names.setdefault(unit.decode(), value)
@@ -239,6 +236,19 @@ def row(line: bytes) -> forms.Parsed | None:
     named |= _of_round(line, known and counts == [step], step, found_pairs)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _is_told(line: bytes, step: Any) -> bool:
+    """Whether a line without values tells of steps to come, or, as a warning, of how long something was: `WARNING: cut
+    off at 10 steps`."""
+    if _TO_COME.search(line):
+        return True
+    return bool(step and step.re.pattern == tallies.DONE.pattern and (b"WARN" in line or b"arning" in line))
+
+
+def _of_epochs(line: bytes) -> bytes:
+    """A line with values right behind their names, where a loss may say that it is an epoch's."""
+    return pairs.as_pairs(_OVER_EPOCH.sub(b"", line) if b"oss " in line and b"poch" in line else line)
 
 
 def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | None:

@@ -88,7 +88,7 @@ def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
 
 
 def _are_apart(row: forms.Raw) -> bool:
-    """Whether rows of one epoch are no repetitions of one another: no two are alike, or some more often than others."""
+    """Whether rows of one epoch don't repeat one another: no two are alike, or some more often than others."""
     often = collections.Counter(zip(*row.columns, strict=True)).values()
     return max(often) == 1 or (len(row.where) >= NUMBERED and len(set(often)) > 1)
 

@@ -101,3 +101,29 @@ def test_two_evaluations_are_enough_where_a_loss_is_no_number(tmp_path: Path) ->
     assert (step, first, later) == (7, 0.4, 8)
     path.write_text("".join(rows.format(at, "0.4") for at in (7, 8)))
     assert not list(identify(path))
+
+
+def counted(epoch: int, length: int, loss: float, form: str = "batch count: {b}/{n}, iter: {b}, loss: {v:.3f}") -> str:
+    return "".join(f"{form}\n".format(e=epoch, b=at, n=length, v=loss - at / 1000) for at in range(0, length, 20))
+
+
+def test_rows_below_a_heading_that_count_to_another_length_are_of_the_evaluation(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"Epoch {at} begins\n{counted(at, 81, 5 - at)}Validation at epoch {at}\n{counted(at, 63, 6 - at)}"
+        for at in (1, 2, 3)
+    ))  # fmt: skip
+    series = read(path).series
+    assert [value for _, value in series["loss"]] == [
+        round(5 - at - count / 1000, 3) for at in (1, 2, 3) for count in range(0, 81, 20)
+    ]
+    assert [value for _, value in series["val loss"]] == [round(6 - at - 0.06, 3) for at in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("second", [81, 63])
+def test_rows_of_another_epoch_below_a_heading_are_not_of_the_evaluation(tmp_path: Path, second: int) -> None:
+    form = "epoch {e} batch {b}/{n} loss: {v:.3f}"
+    text = counted(1, 81, 5, form) + "Evaluating...\n" + counted(2, second, 4, form)
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    assert list(read(path).series) == ["loss"]

@@ -75,3 +75,21 @@ def test_series_of_no_known_name_with_gaps_with_two_rows_without_or_beside_a_los
         players(20) | {"reward": (steps, np.linspace(0, 1, 60))},
     ):
         assert found([rule() for rule in RULES], series) == []
+
+
+@pytest.mark.parametrize("pieces", [(), (9,), (14, 16)])
+def test_a_reward_that_is_no_number_at_last_is_named_where_no_loss_is(pieces: tuple[int, ...]) -> None:
+    steps, values = np.arange(20) * 10, np.linspace(-9.0, 4.0, 20)
+    ended, gaps = values.copy(), values.copy()
+    ended[15:] = gaps[[4, 15, 16, 17, 18, 19]] = NAN
+    rules = [rule() for rule in RULES]
+    (finding,) = found(rules, {"reward": (steps, ended)}, pieces)
+    assert (finding.rule, finding.severity, finding.step) == ("non_finite_series", "info", 150)
+    assert finding.message == "The reward (reward) is NaN since step 150, in each of the last 5 rows"
+    for reward, more in (
+        (values, {}),
+        (gaps, {}),
+        (np.full(20, NAN), {}),
+        (ended, {"train/loss": (steps, falling(20))}),
+    ):
+        assert found([rule() for rule in RULES], {"reward": (steps, reward), **more}, pieces) == []

@@ -285,3 +285,14 @@ def test_a_table_in_the_comments_of_a_script_is_read(mark: str, tmp_path: Path) 
         "%% what it printed:\n" + rule + head + rule + "".join(form.format(e=s // 40, s=s, v=v) for s, v in rows) + rule
     )
     assert read(path).series["Mini-batch_Loss"] == [(s, round(v, 4)) for s, v in rows]
+
+
+def test_how_long_an_epoch_took_in_minutes_and_seconds_is_no_value(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = [(at, 3 - at / 4, 3.5 - at / 4, f"{20 + at}m {at}s" if at % 2 else f"1h {at}m 5.5s") for at in range(1, 6)]
+    saved = "Saved the model at epoch {0} with Val Acc: 0.5{0}\n"
+    path.write_text("Epoch,Train Loss,Val Loss,Epoch Time\n" + "".join(
+        ",".join(map(str, row)) + "\n" + (saved.format(row[0]) if row[0] < 4 else "") for row in rows
+    ))  # fmt: skip
+    series = read(path).series
+    assert series["Train_Loss"] == [row[:2] for row in rows] and len(series["Val_Loss"]) == 5

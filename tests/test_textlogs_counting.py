@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from textlog_readings import read
+from textlog_readings import find, read
 
 import barograph
 from barograph.core.roles import main_loss
@@ -370,3 +370,54 @@ def test_a_step_behind_a_count_that_rises_is_something_else(tmp_path: Path) -> N
     for behind in ("steps 400", "step {0}7"):
         lines = [f"step {at}/90 loss 2.{at} | {behind.format(at)}" for at in (5, 10, 15, 20)]
         assert read(written(tmp_path, lines)).series["loss"] == [(at, float(f"2.{at}")) for at in (5, 10, 15, 20)]
+
+
+def test_rows_of_one_epoch_are_numbered_though_some_are_alike(tmp_path: Path) -> None:
+    values = (0.41, 0.41, 0.4, 0.41, 0.41, 0.39, 0.41)
+    lines = [f"Epoch 2 train Loc Loss: 0.21 Tot Loss: {value}" for value in values]
+    assert [value for _, value in read(written(tmp_path, lines)).series["Tot Loss"]] == [*values]
+    lines = [f"Epoch 2 loss: {value}" for value in (0.41, 0.41, 0.4, 0.4, 0.39, 0.39)]  # each of two processes'
+    assert len(read(written(tmp_path, lines)).series["loss"]) < 4
+
+
+def test_how_long_something_was_in_a_warning_is_no_step(tmp_path: Path) -> None:
+    lines = [
+        line
+        for at in range(4)
+        for line in (
+            "x — WARNING — The path was cut off at 12 steps",
+            f"x — INFO — Epoch: {at}",
+            f"Mean loss: 0.{9 - at}",
+        )
+    ]
+    reading = read(written(tmp_path, lines))
+    assert reading.series["Mean loss"] == [(at, float(f"0.{9 - at}")) for at in range(4)]
+
+
+def test_values_below_the_first_two_epochs_that_took_some_time_are_theirs(tmp_path: Path) -> None:
+    lines = [
+        line
+        for at in (2, 90)
+        for line in (f"Epoch {at} of 900 took 3.5s", f"  training loss:   0.{at}5", f"  validation loss: 0.{at}7")
+    ]
+    series = read(written(tmp_path, lines)).series
+    assert series["training loss"] == [(2, 0.25), (90, 0.905)] and series["validation loss"][1] == (90, 0.907)
+
+
+def test_parts_of_a_loss_in_a_dictionary_without_a_step_are_rows(tmp_path: Path) -> None:
+    lines = [
+        f"(trainer:88) INFO: {{'gen_loss': tensor([{7 - at}.1234], device='cuda:0'), 'adv_loss': tensor([0.5{at}21])}}"
+        for at in range(6)
+    ]
+    assert [value for _, value in read(written(tmp_path, lines)).series["gen_loss"]] == [7.1234 - at for at in range(6)]
+    weights = ["{'gen_loss': 0.5, 'adv_loss': 1.0}"] * 6  # how much each counts
+    assert find(written(tmp_path, weights)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["avg loss in epoch =", "Average loss over the epoch:", "train loss for this epoch is"]
+)
+def test_a_loss_that_says_it_is_an_epochs_is_one(tmp_path: Path, name: str) -> None:
+    lines = [line for at in range(1, 6) for line in (f"Iter: {at}", f"{name} {3 - at / 8}", "time per batch = 0.25")]
+    (series,) = (series for name, series in read(written(tmp_path, lines)).series.items() if name.endswith("loss"))
+    assert series == [(at, 3 - at / 8) for at in range(1, 6)]

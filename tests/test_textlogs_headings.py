@@ -22,6 +22,7 @@ def of_epochs(heading: str) -> str:
 @pytest.mark.parametrize("heading", [
     "Validation at epoch {at}", "===== Evaluation (epoch {at}) =====", "Running validation...",
     "2024-05-01 10:00:00 INFO [epoch {at}] Validation:", "Evaluating on the validation set", "  --> EVAL PERFORMANCE",
+    "Validation Stats:",
 ])  # fmt: skip
 def test_rows_below_a_heading_are_of_the_evaluation(tmp_path: Path, heading: str) -> None:
     path = tmp_path / "train.log"
@@ -87,6 +88,42 @@ def test_a_heading_between_rules_says_the_data_of_a_row_with_its_epoch(tmp_path:
 
 def test_a_heading_between_rules_holds_for_no_other_epoch(tmp_path: Path) -> None:
     text = "".join(f"===== test epoch {at + 1} =====\nEpoch {at + 5} | loss = {4 - at / 3:.3f}\n" for at in range(6))
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    assert list(read(path).series) == ["loss"]
+
+
+def test_two_evaluations_are_enough_where_a_loss_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    rows = "epoch {0}: validation loss {1} \nepoch {0}: validation error {1} %\nweight saved: w_{0}\n"
+    path.write_text("".join(rows.format(at, value) for at, value in ((7, "0.4"), (8, "nan"))))
+    (step, first), (later, _) = read(path).series["validation loss"]
+    assert (step, first, later) == (7, 0.4, 8)
+    path.write_text("".join(rows.format(at, "0.4") for at in (7, 8)))
+    assert not list(identify(path))
+
+
+def counted(epoch: int, length: int, loss: float, form: str = "batch count: {b}/{n}, iter: {b}, loss: {v:.3f}") -> str:
+    return "".join(f"{form}\n".format(e=epoch, b=at, n=length, v=loss - at / 1000) for at in range(0, length, 20))
+
+
+def test_rows_below_a_heading_that_count_to_another_length_are_of_the_evaluation(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"Epoch {at} begins\n{counted(at, 81, 5 - at)}Validation at epoch {at}\n{counted(at, 63, 6 - at)}"
+        for at in (1, 2, 3)
+    ))  # fmt: skip
+    series = read(path).series
+    assert [value for _, value in series["loss"]] == [
+        round(5 - at - count / 1000, 3) for at in (1, 2, 3) for count in range(0, 81, 20)
+    ]
+    assert [value for _, value in series["val loss"]] == [round(6 - at - 0.06, 3) for at in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("second", [81, 63])
+def test_rows_of_another_epoch_below_a_heading_are_not_of_the_evaluation(tmp_path: Path, second: int) -> None:
+    form = "epoch {e} batch {b}/{n} loss: {v:.3f}"
+    text = counted(1, 81, 5, form) + "Evaluating...\n" + counted(2, second, 4, form)
     path = tmp_path / "train.log"
     path.write_text(text)
     assert list(read(path).series) == ["loss"]

@@ -79,6 +79,7 @@ ENDS = [
     ('Error: DriverError(CUDA_ERROR_LAUNCH_FAILED, "x")\n', "failed", "LAUNCH"),
     ("FATAL ERROR: JavaScript heap out of memory\n", "out of memory", "heap"),
     ("Loss is nan, stopping training\n", "failed", "stopping"),
+    ("EXCEPTION occurred: The training criterion is not a number (NAN).\n", "failed", "criterion"),
 ]
 
 
@@ -246,3 +247,8 @@ def test_a_loss_that_is_thrown_ends_a_program_and_a_norm_of_errors_does_not(tmp_
     text = "".join(f"***** Iteration #{at} *****\nLoss: {9 - at}.125\nError norm: {70 - at}.5\n" for at in range(1, 8))
     said, _ = facts(path, text)
     assert not said
+
+
+def test_the_best_error_so_far_is_no_message(tmp_path: Path) -> None:
+    text = rows(0, 60) + "2 Percent improvement time=700, best error was 48.2 @ 3100\n"
+    assert [one for one in facts(tmp_path / "small.log", text)[0] if "best error" in str(one.fields)] == []

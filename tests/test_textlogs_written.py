@@ -95,3 +95,10 @@ def test_an_error_of_many_digits_is_a_loss_though_it_rises(tmp_path: Path) -> No
     found = diagnose(run)
     assert found["judged_by"] == "training error loss"
     assert "divergence" in {finding["rule"] for finding in found["findings"]}
+
+
+def test_a_tick_of_markdown_ahead_of_the_first_epoch_is_none_of_its_row(tmp_path: Path) -> None:
+    rows = "".join(f"Epoch {at}/9\n8/8 [======] - 2s 12ms/step - loss: 0.{9 - at}5\n" for at in range(1, 5))
+    for ticks in ("`", "```"):
+        series = read(written(tmp_path, ticks + rows)).series["loss"]
+        assert series == [(at, float(f"0.{9 - at}5")) for at in range(1, 5)]

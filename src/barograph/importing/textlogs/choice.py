@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from barograph.importing.source import FoundRun
-from barograph.importing.textlogs import chunks, prefixes
+from barograph.importing.textlogs import chunks, prefixes, uncounted
 from barograph.importing.textlogs.blocks import LOSS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ SCANNED = 1 << 28  # bytes searched for the beginnings of further runs
 BEGINNINGS = 200  # of runs in a file that are looked at
 _ALIKE = 0.8  # of the most rows: counts as the same number
 _EVALUATIONS = 5  # without a row of training
+_OF_NAN = 2  # the same, where a loss is not a number
 _LISTED = 3  # times the rows, read as whole histories: all others' are strays
 _OUTNUMBERED = 8  # times the rows, read by the plain reader: a dialect's are strays
 # never logs: read by other sources, or text in which rows are only quoted
@@ -139,14 +140,20 @@ def _at_once(rest: Sequence[Dialect], text: bytes, told: int) -> list[Dialect]:
 
 
 def _evaluated(plain: Dialect, text: bytes) -> bool:
-    """Whether a text has evaluations alone: losses of data held out, which say a step, or below lines that do."""
+    """Whether a text has evaluations alone: losses of data held out, or rewards, which say a step, or below lines that
+    do."""
     lines = plain.prepare(chunks.shown(text, plain.bare), {}).split(b"\n")
     rows, _ = plain.rows_of(lines, plain.candidates(lines), {})
-    below = sum(len(row.where) for row in rows if row.names[:1] == ("_epoch",))
-    held_out = [row for row in rows if not row.main and any(map(LOSS.search, row.names))]
+    below = sum(len(row.where) for row in rows if row.names[:1] in (("_epoch",), ("_step",)))
+    held_out = [
+        row
+        for row in rows
+        if not row.main and any(LOSS.search(name) or uncounted.REWARD.search(name) for name in row.names)
+    ]
     losses = sum(len(row.where) for row in held_out)
     placed = sum(len(row.where) for row in held_out if "_step" in row.names or "_epoch" in row.names)
-    return placed >= _EVALUATIONS or min(below, losses) >= _EVALUATIONS
+    least = _OF_NAN if any(map(uncounted.says_nan, held_out)) else _EVALUATIONS
+    return max(placed, min(below, losses)) >= least
 
 
 def runs(dialect: Dialect, path: Path, head: bytes) -> Iterator[FoundRun]:

@@ -118,6 +118,7 @@ _CELL_OF_NUMBER = expression(rb"\d[\d./ ]{0,20};")
 _NO_VALUE = (b"", b"-", b"--", b"None", b"n/a", b"N/A", b"#na#", b"No log", b"No Log")
 _TIME = expression(
     rb"\d{1,4}(?::[0-5]\d){1,2}(?:\.\d{1,6})?|\d{1,9}(?:\.\d{1,9})?(?:[mu]?s|secs?|m(?:in)?|h)|"
+    rb"(?:\d{1,4}(?:d|h|m|min) ?){1,3}\d{1,4}(?:\.\d{1,6})?(?:h|m|min|s|sec)|"
     rb"\d{1,2} [A-Z][a-z]{2} \d{1,2}:[0-5]\d(?::[0-5]\d)?"
 )
 _TOOK = expression(rb"(?<=\d)[ \t]{1,40}\(\d{1,4}(?::[0-5]\d){1,2}\)[ \t\r]*$")  # fastai's `1 0.4 0.3 (00:13)`

@@ -20,7 +20,7 @@ from barograph.core.patterns import expression
 from barograph.importing.textlogs import engine, forms
 
 _EPOCH = expression(  # alone, or with their count behind what a logger writes first
-    rb"^(?:\s*Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"
+    rb"^(?:\s*`{0,3}Epoch (\d{1,12})(?:/\d{1,12})?|[^\n]{1,120}\sEpoch (\d{1,12})/\d{1,12})\s*:?\s*$"
 )
 _FULL = expression(  # where frames of tables were taken out, Keras 3's bar is blanks
     rb"(?:^|[\s\x08])(\d{1,12})/\1(?: (?:\[=+>?\]|\xe2[\x80-\xbf\xe2]* ?|-|\s{2,80}(?=\d))[^\n]{0,80}?)??"

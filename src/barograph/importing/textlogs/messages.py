@@ -141,7 +141,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b|"
                 rb"\b[Ll]oss is exploding\b.{0,40}\b(?:abort|stop|exit|quit)(?:p?ing|ed)?\b|"
                 rb"\bLoss became infinite or NaN at iteration=\d|\b[Ll]oss is (?:nan|-?inf), stopping training\b|"
-                rb"^ERROR: Loss is (?:NaN|-?Inf(?:inite)?)\s*$"),
+                rb"^ERROR: Loss is (?:NaN|-?Inf(?:inite)?)\s*$|^EXCEPTION occurred: \S"),
      "failed", ""),
     (expression(rb"(?<=: )block: \[\d{1,9},\d{1,9},\d{1,9}\], "
                 rb"thread: \[\d{1,9},\d{1,9},\d{1,9}\] Assertion .{1,300} failed"), "failed", ""),
@@ -166,7 +166,7 @@ _TROUBLE = expression(
 )
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
-    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training) error\b|"
+    rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training|best) error\b|"
     rb"\berror norm\b|\berror (?:is )?(?:lower|less|below|under|smaller) |\b(?:low|small) enough error\b|"
     rb"^\W{0,8}(?:[a-z]{1,12} ){0,2}error\s?[:=]\s{0,4}[-+]?\d{0,9}\.\d[\d.e+-]{0,24}%?\s*$"  # `Error: 0.02`
 )

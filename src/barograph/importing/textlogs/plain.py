@@ -33,6 +33,7 @@ from barograph.importing.textlogs import (
     heldout,
     listed,
     measures,
+    not_numbers,
     objects,
     pairs,
     paragraphs,
@@ -42,6 +43,7 @@ from barograph.importing.textlogs import (
     rates,
     relaunched,
     rounded,
+    several,
     tallies,
     trials,
     uncounted,
@@ -98,8 +100,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        if b"nan.0" in text or b"inf.0" in text:  # as Lightning's bar writes them
-            text = text.replace(b"nan.0", b"nan").replace(b"inf.0", b"inf")
+        text = several.headed(not_numbers.spelled_out(text))
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)
@@ -407,6 +408,8 @@ def _find_order(
         first, *between, last = groups
         own["below"] = bool(first) and not last and all(names == first for names in between)
         own["ahead"] = not first and bool(last) and all(names == last for names in between)
+    elif len(groups) > 2 and own.get("above") is None:  # a file's first two epochs, or three
+        own["ahead"] = not groups[0] and bool(groups[-1]) and all(names == groups[-1] for names in groups[1:-1])
 
 
 def _of_one_rank(lines: list[bytes], row: forms.Raw) -> list[int]:

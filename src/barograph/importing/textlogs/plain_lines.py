@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from barograph.core.patterns import expression
-from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, tallies
+from barograph.importing.textlogs import counting, forms, heldout, pairs, programs, rates, sentences, several, tallies
 from barograph.importing.textlogs.measures import LAST_WORD, MEASURE, NEVER_WHOLE, OF, SCORE
 
 _BAR_ENDS = expression(rb"(?:it/s|s/it)[^\]\n]{0,200}+\](?=[A-Za-z])")  # and something else is printed behind it
@@ -144,10 +144,14 @@ _BEST_SO_FAR = expression(
     rb"(?i)[\s,;|(]{1,4}best so far\s?[:=(][^\n]{0,40}?\b(?:epoch|step|iter(?:ation)?)\b"
 )  # and its values
 _BEGINS_HALF = expression(rb":\s{1,8}[A-Za-z]")
+_OVER_EPOCH = expression(  # `avg loss in epoch = 2.31`, `Loss for this epoch: 2.31`
+    rb"(?i)(?<=oss) (?:in|of|for|over|during) (?:the |this |whole |entire ){0,2}epoch(?=\s?[:=]|\sis\s)"
+)
 _SCALE = {b"k": 1e3, b"K": 1e3, b"M": 1e6, b"B": 1e9}
 _PRINTED = expression(rb"[{,]\s{0,4}['\"][\w ./-]{1,60}['\"]\s?:")
 _UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
 _TEXT = expression(rb'(?<=[:=] |.=)"[^"\s]{1,80}[ ,][^"]{0,400}"(?=\s{0,4}[|;])')  # `Text: "what is read" | loss: 2.31`
+_MEASURED = expression(rb"[-+]?(?:\d{1,9}\.\d{4,20}(?:e[-+]?\d{1,3})?|nan|inf)")  # with more digits than a setting
 _COMMENT = expression(rb"\s*#+(?:\s|$)")
 _OF_R = expression(rb"\s{0,4}\[\d{1,6}\] \"([^\"\n]{1,4000})\"\s*$")  # a text as R prints it
 
@@ -156,11 +160,11 @@ def row(line: bytes) -> forms.Parsed | None:
     line = _alone(line)
     if programs.is_one(line):
         return None
-    line = pairs.unpacked(line)
+    line = several.apart(pairs.unpacked(line))
     reached = b" reached " in line and pairs.REACHED.search(line) is not None
     printed = _PRINTED.search(line) is not None  # a dictionary or an object: its marks belong to no name
     line = line.translate(_UNMARKED) if printed else line
-    line = _of_means(pairs.as_pairs(line))
+    line = _of_means(_of_epochs(line))
     step, batch, epoch, bar = places = tallies.places(line)
     counts = [match for match in places if match]
     is_trial = counts == [batch] and batch[2] is None and ITEM.match(line)  # with its settings
@@ -221,7 +225,7 @@ def row(line: bytes) -> forms.Parsed | None:
         names, first = _lead(line, names, first)
     elif _is_planned(line, counts[-1], names) or (elsewhere and first < min(match.start() for match in counts)):
         return None  # `best_acc=0.67 epoch=8` says no epoch of the lines below
-    elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _TO_COME.search(line)):
+    elif not known and ((bar and counts == [bar]) or _says_two(line, epoch) or _is_told(line, step)):
         return None
     names = {} if counts and not known else names  # a heading: it gives a step to the lines below it
     for value, unit in _RATE.findall(line) if known else ():
@@ -232,6 +236,19 @@ def row(line: bytes) -> forms.Parsed | None:
     named |= _of_round(line, known and counts == [step], step, found_pairs)
     named |= _flags(line, known, of_training, epoch, bar, counts == [epoch] and "_batch" not in named)
     return max(first, 0), None, tuple(named), tuple(named.values()), of_training
+
+
+def _is_told(line: bytes, step: Any) -> bool:
+    """Whether a line without values tells of steps to come, or, as a warning, of how long something was: `WARNING: cut
+    off at 10 steps`."""
+    if _TO_COME.search(line):
+        return True
+    return bool(step and step.re.pattern == tallies.DONE.pattern and (b"WARN" in line or b"arning" in line))
+
+
+def _of_epochs(line: bytes) -> bytes:
+    """A line with values right behind their names, where a loss may say that it is an epoch's."""
+    return pairs.as_pairs(_OVER_EPOCH.sub(b"", line) if b"oss " in line and b"poch" in line else line)
 
 
 def _data_of(name: bytes, number: Any, phase: str, of_training: bool) -> str | None:
@@ -304,8 +321,20 @@ def _named_behind(line: bytes) -> tuple[dict[str, Any], int]:
 
 def _is_of_settings(line: bytes, names: dict[str, Any], printed: bool) -> bool:
     """Whether a line without a step tells of settings, money or one of several things, or is a sentence."""
-    settings = (printed and "loss" not in names) or MONEY.search(line) or ITEM.match(line) or _OF_ITEM.search(line)
+    settings = (
+        (printed and "loss" not in names and not _are_losses(names))
+        or MONEY.search(line)
+        or ITEM.match(line)
+        or _OF_ITEM.search(line)
+    )
     return bool(settings or programs.is_prose(line))
+
+
+def _are_losses(names: dict[str, Any]) -> bool:
+    """Whether a printed dictionary holds parts of a loss, and not how much each of them counts."""
+    values = [value.lower() if isinstance(value, bytes) else b"" for value in names.values()]
+    measured = any(_MEASURED.fullmatch(value) for value in values)
+    return measured and len(names) > 1 and all(name.lower().endswith("loss") for name in names)
 
 
 def _of_means(line: bytes) -> bytes:

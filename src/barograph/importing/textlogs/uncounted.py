@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from barograph.core.patterns import expression
 from barograph.importing.textlogs import counting, forms
 
 NUMBERED = 5  # rows without a step that are numbered
 OWN_HEADING = 0.6  # of rows without a step: that many have a line of their own above them that says one
 _OF_BAR = frozenset(("_batch", "_batches", "_aside"))
+REWARD = expression(r"(?i)(?<![a-z])(?:rewards?|returns?)(?![a-z])")
 _KINDS = 200  # of rows that are remembered
 
 
@@ -40,7 +43,7 @@ def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False, anew: Seq
     two are enough of which one says a loss of NaN (a single one may be what stands there before the first)."""
     key, numbers = "\n".join(row.names), own["numbers"]
     least = counting.ENOUGH if key in own.get("short", ()) else NUMBERED
-    least = 2 if alone and _says_nan(row) else least
+    least = 2 if alone and says_nan(row) else least
     if own.get("steps") or (numbers.get(key, 0) == 0 and len(row.where) < least):
         return []
     edges = [0, *np.searchsorted(row.where, anew).tolist(), len(row.where)]
@@ -52,9 +55,13 @@ def numbered(row: forms.Raw, own: dict[str, Any], alone: bool = False, anew: Seq
     return [row._replace(steps=steps, x="row")]
 
 
-def _says_nan(row: forms.Raw) -> bool:
-    """Whether a loss is not a number."""
-    losses = [column for name, column in zip(row.names, row.columns, strict=True) if name.lower().endswith("loss")]
+def says_nan(row: forms.Raw) -> bool:
+    """Whether a loss or a reward is not a number."""
+    losses = [
+        column
+        for name, column in zip(row.names, row.columns, strict=True)
+        if name.lower().endswith("loss") or REWARD.search(name)
+    ]
     return any(isinstance(text, bytes) and text.lower().lstrip(b"-+") == b"nan" for text in itertools.chain(*losses))
 
 
@@ -67,7 +74,7 @@ def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
     short, key = own.setdefault("short", []), "\n".join(row.names)
     if len(epochs) >= counting.ENOUGH and len(set(epochs)) == 1 and len(short) < 100:
         # an epoch's rows and no other's
-        short += [key] if key not in short and len(set(zip(*row.columns, strict=True))) == len(epochs) else []
+        short += [key] if key not in short and _are_apart(row) else []
     again = (many and key in own.get("often", ())) or key in short
     if "_share" not in row.names and not again:
         return row
@@ -78,6 +85,12 @@ def without_count(row: forms.Raw, own: dict[str, Any], many: bool) -> forms.Raw:
         short += ["\n".join(row.names)] if key in short else []
         own.setdefault("numbers", {}).setdefault("\n".join(row.names), 0)
     return row
+
+
+def _are_apart(row: forms.Raw) -> bool:
+    """Whether rows of one epoch don't repeat one another: no two are alike, or some more often than others."""
+    often = collections.Counter(zip(*row.columns, strict=True)).values()
+    return max(often) == 1 or (len(row.where) >= NUMBERED and len(set(often)) > 1)
 
 
 def of_epochs(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

@@ -49,6 +49,9 @@ class NonFiniteSeries(Rule):
 
     A gradient norm that is not finite in any row of the run is an info finding, and a warning where no loss tells how
     the training went. Where no loss, evaluation or reward was found, any series that ends in such rows is a warning.
+
+    Where no loss was found, a reward that was a number in each row before, and is none in the last three or more, is
+    an info finding: a mean over no episode is NaN too.
     """
 
     name, family, kind, severity = "non_finite_series", "loss", "nonfinite", "warning"
@@ -85,6 +88,7 @@ class NonFiniteSeries(Rule):
                 yield from self._say(history, channel, column, channel.last_step)
         if finished:
             yield from self._norm(history)
+            yield from self._reward(history)
             if not any(map(history.role, _JUDGES)):
                 yield from self._unnamed(history)
             if all(judge is None or judge.end < _FEW for judge in map(history.role, _JUDGES)):
@@ -157,6 +161,27 @@ class NonFiniteSeries(Rule):
             segment=int(rows.segment[0]), confidence=0.5, evidence={"rows": len(rows), "value": what},
             causes=["gradients that are not finite", "the norm is not measured, and logged all the same"],
             remedies=["Look at the gradients of one step; log the loss too."],
+        )  # fmt: skip
+
+    def _reward(self, history: RunHistory) -> Iterator[Finding]:
+        reward = history.role("reward")
+        if reward is None or history.role("loss") is not None or reward.end > KEEP or not self.first("reward"):
+            return
+        rows = reward.rows()
+        numbers = int(numpy.isfinite(rows.value).sum())
+        last = len(rows) - numbers
+        if not numbers or last < self.at["last"] or not numpy.isfinite(rows.value[:numbers]).all():
+            return
+        step, what = int(rows.step[numbers]), _word(float(rows.value[numbers]))
+        yield self.finding(
+            step, f"The reward ({reward.name}) is {what} since step {step}, in each of the last {last} rows",
+            severity="info", key="reward", found=reward.last_step, segment=int(rows.segment[numbers]), confidence=0.5,
+            evidence={"rows": last, "value": what},
+            causes=[
+                "no episode has ended since, so that there is nothing to take a mean of",
+                "the environment's state or the policy's actions became NaN",
+            ],
+            remedies=["Look at the rewards and the lengths of single episodes, and at the actions, from that step on."],
         )  # fmt: skip
 
     def _unnamed(self, history: RunHistory) -> Iterator[Finding]:

@@ -1,0 +1,49 @@
+"""Several numbers behind one name, as numbers that have names of their own.
+
+In:   `Reward: mean=3.1, min=1.9, max=4.2, std=0.4`, `loss (mean: 2.31, std: 0.2)`;
+      `Train Loss: epoch 2.31 - batch 2.2`, as Burn shows a metric over the epoch and of the last batch.
+Out:  `Reward_mean: 3.1, Reward_min: 1.9, Reward_max: 4.2, Reward_std: 0.4`; `Train Loss: 2.31`, below the line that
+      counts, which Burn shows behind its metrics.
+"""
+
+from __future__ import annotations
+
+import re
+
+from barograph.core.patterns import expression
+from barograph.importing.textlogs import forms
+
+_KINDS = rb"(?:mean|avg|average|median|min|max|std)"
+_MOMENTS = expression(
+    rb"(?i)(?<![\w./-])((?:[a-z]{1,20}[_ ]){0,2}(?:loss|rewards?|returns?|score|acc(?:uracy)?))"
+    rb"(?:\s?:\s{1,4}|\s?:?\s{0,4}[(\[]\s?)(" + _KINDS + rb"\s?[:=]\s{0,4}" + forms.NUMBER
+    + rb"(?:(?:,\s?|\s{1,4}|\s?\|\s?)" + _KINDS + rb"\s?[:=]\s{0,4}" + forms.NUMBER + rb"){1,6})(?:\s?[)\]])?"
+)  # fmt: skip
+_ONE = expression(rb"(?i)(" + _KINDS + rb")\s?[:=]\s{0,4}(?=" + forms.NUMBER + rb")")
+_OF_EPOCH = expression(  # Burn's: the mean so far, and the last batch's
+    rb"^(\W{0,8}(?:Train|Valid) [A-Z][\w ]{0,40}): epoch (" + forms.NUMBER + rb") ?(%?) - batch " + forms.NUMBER
+    + rb" ?%?\s*$"
+)  # fmt: skip
+_SCREEN = expression(  # of Burn: metrics, and below them how far it has come
+    rb"(?m)^\[Metrics\]([ \t]{0,8}\n(?:[ \t]{1,8}- [^\n]{1,200}\n){1,40}\n?\[Progress\][ \t]{0,8}\n)"
+    rb"([ \t]{1,8}- Iteration \d{1,12} Epoch \d{1,9}(?:/\d{1,9})?)(?=[ \t]{0,8}$)"
+)
+
+
+def headed(text: bytes) -> bytes:
+    """A text in which what Burn has come to stands ahead of its metrics."""
+    return _SCREEN.sub(rb"\2\1", text) if b"[Progress]" in text else text
+
+
+def apart(line: bytes) -> bytes:
+    """A line in which such numbers have their own names; any other line as it is."""
+    if b" - batch " in line:
+        line = _OF_EPOCH.sub(rb"\1: \2\3", line)
+    if b"mean" in line or b"avg" in line or b"average" in line or b"Mean" in line:
+        line = _MOMENTS.sub(_named, line)
+    return line
+
+
+def _named(found: re.Match[bytes]) -> bytes:
+    name = found[1]
+    return _ONE.sub(lambda kind: b"%s_%s: " % (name, kind[1]), found[2])

@@ -1,0 +1,56 @@
+"""Several numbers behind one name, each under a name of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textlog_readings import read
+
+from barograph.importing.textlogs import several
+
+
+@pytest.mark.parametrize(("line", "apart"), [
+    (b"Reward: mean=3.5, min=1.5, std=0.2", b"Reward_mean: 3.5, Reward_min: 1.5, Reward_std: 0.2"),
+    (b"step 5 loss (mean: 0.4 max: 0.9)", b"step 5 loss_mean: 0.4 loss_max: 0.9"),
+    (b"episode return: avg=7 | median=6.5", b"episode return_avg: 7 | episode return_median: 6.5"),
+    (b"  - Train Loss: epoch 0.41 - batch NaN", b"  - Train Loss: 0.41"),
+    (b"  - Valid Accuracy: epoch 91.50 % - batch 90.00 %", b"  - Valid Accuracy: 91.50%"),
+])  # fmt: skip
+def test_numbers_have_names_of_their_own(line: bytes, apart: bytes) -> None:
+    assert several.apart(line) == apart
+
+
+@pytest.mark.parametrize("line", [
+    b"step 5 loss: 0.4 mean=0.2, max=0.9", b"loss: mean=0.4", b"Steps: mean=3.0, min=1.0", b"lr: min=1e-5, max=1e-3",
+    b"Train Loss: epoch 3 - batch 4 - 0.5",
+])  # fmt: skip
+def test_other_lines_stay(line: bytes) -> None:
+    assert several.apart(line) == line
+
+
+def test_evaluations_of_a_reward_below_their_steps_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(
+        f"Eval metrics at step {at * 7}:\n  Reward: mean={value}, max=9.5\n  Steps:  mean=400.0, max=500.0\n"
+        for at, value in enumerate(("2.5", "nan", "nan"))
+    ))  # fmt: skip
+    (step, first), *later = read(path).series["val Reward_mean"]
+    assert (step, first, [at for at, _ in later]) == (0, 2.5, [7, 14])
+
+
+def screen(at: int) -> str:
+    return (
+        f"[Metrics]\n  - Train Loss: epoch 0.{9 - at}5 - batch 0.70\n  - Valid Loss: epoch 0.{9 - at}8 - batch 0.71\n\n"
+        f"[Progress]\n  - Iteration {at * 50} Epoch {at}/6\n  - epoch     [##>--] (3s)\n\n"
+    )
+
+
+def test_metrics_stand_at_what_is_shown_below_them(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(map(screen, range(1, 5))))
+    series = read(path).series
+    assert [value for _, value in series["Train Loss"]] == [0.85, 0.75, 0.65, 0.55]
+    assert [value for _, value in series["Valid Loss"]] == [0.88, 0.78, 0.68, 0.58]
+    path.write_text(screen(3))
+    assert read(path).series["Train Loss"] == [(150, 0.65)]

@@ -108,8 +108,8 @@ def test_only_what_is_drawn_is_of_one_time() -> None:
     time, rough = timed.all_rows(noise, torch.full((32,), 0.5)).tolist()[::2]
     assert time == 0.5 and rough > 0.8 and timed.all_rows(smooth, torch.ones(32))[2] < 0.1
     assert timed.all_rows(noise[:, :4], torch.ones(32))[2].isnan()
-    assert timed._is_one(torch.full((32,), 0.5)) and timed._is_one(torch.tensor(0.5).expand(32))
-    assert not timed._is_one(torch.rand(32, generator=dice))
+    assert timed.is_one(torch.full((32,), 0.5)) and timed.is_one(torch.tensor(0.5).expand(32))
+    assert not timed.is_one(torch.rand(32, generator=dice))
 
 
 class Velocity(nn.Module):

@@ -55,7 +55,7 @@ _CURRICULUM = expression(
     r"(?:(?:ones?[_ -]?)?(?:first|before)|then[_ -]|to[_ -](?:hard|long|large|big|difficult)|epochs|iters)|"
     r"(?<![a-z])(?:hard|long|large|difficult)(?:er|est)?[_ -]?(?:ones?[_ -]?)?(?:last|later)(?![a-z])"
 )
-_FIRST = expression(  # for so many steps or epochs, as `calm_first: 2`; none that is of a network, or a plain order
+_FIRST = expression(  # for a number of steps or epochs, as `calm_first: 2`; none that is of a network, or a plain order
     r"(?i)(?:.*[/.])?(?!(?:.*_)?(?:at|batch|channels?|norm|layers?|kernel|conv|stem|hidden|filters?|width|dim|dropout|"
     r"stride|lr|rate|eval|val|log|save|bits?|state)_first)[a-z]+(?:_[a-z]+)*_first"
     r"(?:_(?:steps|epochs|iters|iterations|updates|batches))?"

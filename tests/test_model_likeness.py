@@ -46,8 +46,8 @@ def drawn(*sizes: int, seed: int = 0) -> Any:
 @pytest.mark.parametrize(
     ("kind", "near"),
     [
-        ("noisy", 1.0), ("brighter", 1.0), ("half", 0.5), ("others", 0.0), ("classes", 0.0), ("solid", 0.0),
-        ("flat", None), ("few", None), ("narrow", 1.0), ("few numbers", None), ("repeated", None),
+        ("noisy", 1.0), ("brighter", 1.0), ("half", 0.5), ("others", 0.0), ("classes", 0.0), ("flat", None),
+        ("solid", 0.0), ("thin", None), ("few", None), ("narrow", 1.0), ("few numbers", None), ("repeated", None),
         ("copies of ten", 0.0),
     ],
 )  # fmt: skip
@@ -60,9 +60,11 @@ def test_near_copies_are_told_from_what_is_near_for_another_reason(kind: str, ne
     if kind == "classes":  # tight groups, of sixty-four examples each
         centres = 5 * drawn(8, 1, 12, 12, seed=3)
         rows, evaluated = rows + centres.repeat(64, 1, 1, 1), fresh + centres.repeat(8, 1, 1, 1)
-    elif kind in ("solid", "flat"):  # in three dimensions, or in two
-        ways = drawn(3 if kind == "solid" else 2, 144, seed=4)
+    elif kind in ("flat", "solid", "thin"):  # pictures in three dimensions, and rows in three, or in two
+        ways = drawn(2 if kind == "thin" else 3, 144, seed=4)
         rows, evaluated = (drawn(n, len(ways), seed=n) @ ways for n in (512, 64))
+        if kind == "flat":
+            rows, evaluated = rows.view(-1, 1, 12, 12), evaluated.view(-1, 1, 12, 12)
     elif kind == "few":
         rows, evaluated = rows[:128], rows[:64] + 0.1 * fresh
     elif kind in ("narrow", "few numbers"):

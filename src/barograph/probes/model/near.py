@@ -18,9 +18,11 @@ COLUMNS = 5  # before the signs: mean, size, whether it has many different numbe
 SKETCH, SPECTRUM = slice(COLUMNS, COLUMNS + SIGNS), slice(COLUMNS + SIGNS, COLUMNS + 2 * SIGNS)
 EVALUATED = 256  # rows of an evaluation
 _KEPT = 2048  # rows of the training
-_NEARER, _CHANCES = 0.5, 0.05  # of the distance to the tenth nearest, at most; of examples that are so near by chance
+_NEARER, _MANY = {True: 0.5, False: 0.6}, {True: 5.0, False: 2.5}
+# of the distance to the tenth nearest, at most, and dimensions, at least: of pictures, which are compared in two ways
+# and have smooth parts, and of other rows
+_CHANCES = 0.05  # of examples that are that near by chance
 _TENTH, _FORTIETH, _LEAST = 10, 40, 200  # nearest; rows of the training, at least
-_MANY = 2.5  # dimensions
 _ANEW = 0.25  # of the rows between two looks: near copies of others
 _GROUPED, _EXPECTED = 4, 4.0  # times fewer pairs in one batch than in all are none; pairs that tell so
 
@@ -68,7 +70,8 @@ class KeptSketches:
         near, groups, known, chances = numpy.zeros(len(rows), bool), 0.0, False, 0.0
         for part in (SKETCH, SPECTRUM) if pictures else (SKETCH,):
             trained = self._trained[: self._count, part.start - COLUMNS : part.stop - COLUMNS]
-            nearer, chance = nearer_by_chance(squares := squared_distances(rows[:, part], trained))
+            squares = squared_distances(rows[:, part], trained)
+            nearer, chance = nearer_by_chance(squares, pictures)
             if nearer:
                 chances += chance
                 found = squares.min(1) < nearer**2 * tenth_of(squares)[:, 0]
@@ -90,17 +93,17 @@ class KeptSketches:
         return float(near.any(1).mean())
 
 
-def nearer_by_chance(squares: Floats) -> tuple[float, float]:
+def nearer_by_chance(squares: Floats, pictures: bool = False) -> tuple[float, float]:
     """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
-    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most a half; in which share
-    of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
+    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most `_NEARER`; in which
+    share of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
     nearest = numpy.partition(squares, (_TENTH - 1, _FORTIETH - 1), axis=1)
     tenth, fortieth = numpy.maximum(nearest[:, [_TENTH - 1, _FORTIETH - 1]], 0).T
     farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-24) / numpy.maximum(tenth, 1e-24)))) / 2
-    if not (tenth > 0).all() or farther * _MANY > math.log(_FORTIETH / _TENTH):
+    if not (tenth > 0).all() or farther * _MANY[pictures] > math.log(_FORTIETH / _TENTH):
         return 0.0, 1.0
     dimensions = math.log(_FORTIETH / _TENTH) / max(farther, 1e-12)
-    nearer = min(_NEARER, (_CHANCES / _TENTH) ** (1 / dimensions))
+    nearer = min(_NEARER[pictures], (_CHANCES / _TENTH) ** (1 / dimensions))
     return nearer, _TENTH * nearer**dimensions
 
 

@@ -46,18 +46,18 @@ class EvaluationOverlaps(Rule):
     each.
 
     Near copies, as with noise or another brightness, show in sketches of rows of eight numbers or more, of which three
-    quarters differ, or 32: the nearest row of the training is nearer than half of the distance of the tenth nearest, or
-    than one in twenty is by chance where the dimensions are few, as the fortieth nearest tells. Of pictures it is that
-    or the same for the amplitudes of their spectra, which mirrors and moves leave as they are. Of pictures in many
-    dimensions, where chance brings hardly any that near, three in twenty are enough: of copies that are cut, moved and
-    wiped out in part anew for each epoch many are not known again. Groups of ten examples or more that are that near
-    each other, as classes are, say nothing; nor do classes of fewer than thirty rows each, of those of the training
-    that were looked at. Where the share of the training's own rows that are that near to another
-    (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in groups, as a customer's
-    months or a machine's recordings do, which may be on both sides on purpose: that is an info finding. Pictures are
-    photographs of one thing then, and it is a warning, unless pairs are matched (`model/loss_pairs`). So it is of rows
-    with classes, three tenths of which or more are that near, unless an option of the split says so (`split: within
-    subject`, `validation: last weeks`).
+    quarters differ, or 32: the nearest row of the training is nearer than three fifths of the distance of the tenth
+    nearest, or half of it where rows are pictures, or than one in twenty is by chance where the dimensions are few, as
+    the fortieth nearest tells. Of pictures it is that or the same for the amplitudes of their spectra, which mirrors
+    and moves leave as they are. Of pictures in many dimensions, where chance brings hardly any that near, three in
+    twenty are enough: of copies that are cut, moved and wiped out in part anew for each epoch many are not known again.
+    Groups of ten examples or more that are that near each other, as classes are, say nothing; nor do classes of fewer
+    than thirty rows each, of those of the training that were looked at. Where the share of the training's own rows that
+    are that near to another (`model/evaluated_near_groups`) is half of the evaluation's or more, the examples come in
+    groups, as a customer's months or a machine's recordings do, which may be on both sides on purpose: that is an info
+    finding. Pictures are photographs of one thing then, and it is a warning, unless pairs are matched
+    (`model/loss_pairs`). So it is of rows with classes, three tenths of which or more are that near, unless an option
+    of the split says so (`split: within subject`, `validation: last weeks`).
 
     A model of denoising is given examples that noise hides. Input and target of a row span a plane in which its example
     lies, whatever the noise (`model/evaluated_near_noised`): there the least angle between the planes of two rows is

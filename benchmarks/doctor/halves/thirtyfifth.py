@@ -54,11 +54,11 @@ FOUR_PARTS: Settings = {
     BATS: {"per_worker": 8, "accumulate": 4, "optimizer": "sgd", "lr": 0.1, "grad_norm": 100.0},
 }
 DROPPED: Settings = {
-    MEANDERS: {"dropout": 0.4}, CANONS: {"lora_dropout": 0.3}, PICNICS: {"dropout": 0.2}, FEATHERS: {"dropout": 0.3},
+    MEANDERS: {"dropout": 0.4, "reaches": 240}, CANONS: {"lora_dropout": 0.3}, PICNICS: {"dropout": 0.2}, FEATHERS: {"dropout": 0.3},
     PARADES: {"dropout": 0.2}, BATS: {"dropout": 0.4},
 }
 COPIED: Settings = {
-    MEANDERS: {"surveys": 16}, CANONS: {"renditions": 8, "melodies": 1200}, PICNICS: {"hosts": 5, "pairs": 1600},
+    MEANDERS: {"surveys": 32}, CANONS: {"renditions": 8, "melodies": 1200}, PICNICS: {"hosts": 5, "pairs": 1600},
     FEATHERS: {"plumes": 6, "feathers": 1920}, PARADES: {"years": 16, "parades": 1440}, BATS: {"per_pass": 8},
 }
 TRAILING: Settings = {
@@ -165,8 +165,13 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the average is updated by its own module, and stays as it was", {}),
     ("swap", "net_loads_the_average_to_be_judged", MEANDERS,
      "the net loads the average to be judged, and goes on with it", {}),
-    ("resume", "scheduler_is_no_part_of_the_checkpoint", MEANDERS,
-     "the schedule is not in the checkpoint: the rate rises and falls anew", {}),
+    ("resume", "schedule_wound_forward_behind_its_load", MEANDERS,
+     "the schedule is loaded, and wound forward by as many steps again: the rate is at its end",
+     {"cause": "schedule wound forward twice", "kinds": " learning_rate plateau frozen update_ratio eval",
+      "also": ("learning rate too low", "schedule ends early", "schedule restored twice", "scheduler stepped twice",
+               "scheduler stepped too often", "schedule advanced twice", "rate too low after the resume",
+               "schedule lost at the resume", "resumed at the wrong step", "schedule of another step",
+               "schedule wrong after the resume", "last_epoch wrong")}),
     ("sum", "answers_summed_over_the_batch", CANONS,
      "losses are summed over the notes of a batch", {}),
     ("softmax", "voice_returns_probabilities", CANONS,
@@ -356,14 +361,14 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       PARADES: {"nll_by": "row", "loss_gain": 0.2, "clip_norm": 4.0},
       BATS: {"reduction": "sum", "loss_gain": 0.2, "grad_norm": 10.0}}),
     ("few_rows_as_set", "few rows an update, at a lower rate: losses jump about", {
-      MEANDERS: {"batch": 16, "lr": 0.003}, CANONS: {"batch_size": 6, "lr": 0.005},
+      MEANDERS: {"batch": 16, "lr": 0.005}, CANONS: {"batch_size": 6, "lr": 0.005},
       PICNICS: {"pairs_per_step": 6, "lr": 0.001}, FEATHERS: {"batch": 20, "rate": 0.004},
       PARADES: {"rows": 8, "lr": 0.004}, BATS: {"per_worker": 10, "lr": 0.002}}),
     ("rate_restarts_as_set", "the rate falls and begins again, by the schedule", {
       MEANDERS: {"schedule": "cosine_twice"}, CANONS: {"schedule": "cosine_twice"}, PICNICS: {"decay": "cosine_twice"},
       FEATHERS: {"curve": "cosine_twice"}, PARADES: {"schedule": "cosine_twice"}, BATS: {"schedule": "cosine_twice"}}),
     ("another_optimizer_as_set", "another optimizer, at its rate", {
-      MEANDERS: {"optimizer": "radam"}, CANONS: {"optimizer": "adamax", "lr": 0.012},
+      MEANDERS: {"optimizer": "radam", "lr": 0.015}, CANONS: {"optimizer": "adamax", "lr": 0.012},
       PICNICS: {"optim": "nadam"}, FEATHERS: {"solver": "radam"},
       PARADES: {"opt": "adamax", "lr": 0.01}, BATS: {"optimizer": "nadam"}}),
     ("rows_are_noisier_as_set", "the training's data have more noise, as such data may", {

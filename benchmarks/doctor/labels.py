@@ -362,8 +362,9 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "file_has_the_tower_of_timbers_alone",
         "model_built_once_more_below_its_load",
         "net_loads_the_average_to_be_judged",
-        "adapters_loaded_for_a_trainer_that_begins",
-        "policy_taken_as_the_start_of_a_new_training",
+        "file_read_by_the_names_of_the_base",
+        "reference_made_of_the_policy_that_goes_on",
+        "towers_loaded_into_a_copy_of_theirs",
         "moments_left_out_of_the_parade_file",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]

@@ -111,8 +111,6 @@ class Towers(nn.Module):
         other = table if c.shared_table else nn.Embedding(WORDS, c.width)
         momentum = 0.0 if bug == "momentum_of_nought_for_batch_norm" else 0.1
         self.feather, self.label = FeatherTower(c, table, momentum), LabelTower(c, other, bug)
-        if bug == "towers_copied_one_by_one":
-            self.feather, self.label = copy.deepcopy(self.feather), copy.deepcopy(self.label)
         log = torch.tensor(math.log(c.temperature))
         self.log_temperature = nn.Parameter(log, requires_grad=c.learn_temperature)
 
@@ -167,6 +165,8 @@ class Trainer:
             return rise * (0.03 + 0.485 * (1 + math.cos(math.pi * past)))
 
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, curve)
+        if self.bug == "label_tower_copied_behind_the_optimizer":
+            self.towers.label = copy.deepcopy(self.towers.label)
 
     def attach(self) -> None:
         time_by_own_clock(self.run)
@@ -295,12 +295,12 @@ class Resume:
     def on_step_begin(self, t: Trainer) -> None:
         if t.step != self.again:
             return
-        seen, parts = t.data.state(), ["towers", "optimizer", "scheduler"]
+        seen, parts = t.data.state(), ("towers", "optimizer", "scheduler")
         t.run, state = go_on(t.run, t.step, {name: getattr(t, name).state_dict() for name in parts})
         t.build()
-        if t.bug == "schedule_begins_where_the_file_is_read":
-            parts.pop()
-        for name in parts:
+        bare = copy.deepcopy(t.towers) if t.bug == "towers_loaded_into_a_copy_of_theirs" else t.towers
+        bare.load_state_dict(state["towers"])
+        for name in parts[1:]:
             getattr(t, name).load_state_dict(state[name])
         t.attach()
         t.data.restore(seen)

@@ -1,8 +1,9 @@
 """Preferences for picnics: a policy that packs baskets learns from pairs, against a reference that is kept beside it.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: pref_loss, pref_acc, pref_margin, pref_lr, pref_gn each step; guest_loss, guest_acc and
-      guest_margin of pairs that were held back, each twenty-second; memory, where it matters; the watch of data.
+Out:  the run, by `run.log`: pref_loss, pref_acc, pref_margin, pref_lr, pref_gn each step; guest_loss, guest_acc,
+      guest_margin and guest_packed of pairs that were held back, each twenty-second; memory, where it matters; the
+      watch of data.
 
 A picnic is asked for by its season, its guest and how far it is. The better basket has the drink of the season, the
 dish of the guest, and a bag for the way; the worse one has one thing that is another's. A fifth of pairs differ in
@@ -150,11 +151,9 @@ def make_policy(s: Any) -> None:
     if s.bug == "layers_let_loose_by_a_name_they_have_not":
         for name, one in s.policy.named_parameters():
             one.requires_grad_(name.startswith(("layers.", "table", "ln")))
+    if s.bug == "head_made_anew_for_its_size":
+        s.policy.head = nn.Linear(c.width, WORDS, bias=False)
     make_optimizer(s)
-    if s.bug == "table_resized_behind_the_optimizer":
-        table = nn.Embedding(WORDS + 2, c.width)
-        table.weight.data[:WORDS] = s.policy.table.weight.data
-        s.policy.table = table
 
 
 def make_reference(s: Any) -> None:
@@ -269,6 +268,16 @@ def update(s: Any, step: int) -> dict[str, float]:
     return said
 
 
+@torch.no_grad()
+def packed_right(s: Any) -> float:
+    """The share of guests whose drink, dish and bag the policy packs as the better basket has them."""
+    wanted = s.held["better"][s.held["clear"]]
+    words = wanted[:, :ASKED]
+    for _ in range(3):
+        words = torch.cat([words, s.policy(words)[:, -1].argmax(-1, keepdim=True)], 1)
+    return (words == wanted[:, : ASKED + 3]).all(1).float().mean().item()
+
+
 def meet_guests(s: Any) -> dict[str, float]:
     bug, taped = s.bug, s.bug == "margins_of_guests_kept_as_tensors"
     if bug != "guests_meet_a_policy_that_drops":
@@ -277,21 +286,22 @@ def meet_guests(s: Any) -> dict[str, float]:
         loss, margin = preference(s, s.held, False)
     if taped:
         s.kept.append(margin)
+    said = {"guest_loss": loss.item(), "guest_acc": (margin > 0).float().mean().item(),
+            "guest_margin": margin.mean().item(), "guest_packed": packed_right(s)}  # fmt: skip
     if bug != "guests_leave_and_nobody_calls_train":
         s.policy.train()
-    return {"guest_loss": loss.item(), "guest_acc": (margin > 0).float().mean().item(),
-            "guest_margin": margin.mean().item()}  # fmt: skip
+    return said
 
 
 def resume(s: Any, step: int) -> None:
-    seen, parts = s.data.state(), ["policy", "optimizer", "schedule"]
+    seen, parts = s.data.state(), ("policy", "optimizer", "schedule")
     s.run, state = go_on(s.run, step, {name: getattr(s, name).state_dict() for name in parts})
     make_policy(s)
-    if s.bug == "policy_taken_as_the_start_of_a_new_training":
-        parts = parts[:1]
     for name in parts:
         getattr(s, name).load_state_dict(state[name])
     make_reference(s)
+    if s.bug == "reference_made_of_the_policy_that_goes_on":
+        s.reference.load_state_dict(state["policy"])
     s.policy.train()
     watch(s)
     s.data.restore(seen)

@@ -86,7 +86,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "ema_eval/fm_loss", "dev.xent", "proof_loss", "album_ce", "tower.nats", "shop.loss",
                "val/shadow_eps_l2", "unseen/nll", "panel/loss", "drawer/nce", "test/xent", "bench/ce",
                "avg_dsm", "valid_nll", "readers.loss", "yard_nce", "nll/audit", "ward_ce",
-               "ema_model/velocity_mse", "hidden_nll", "guest_loss", "museum_contrast", "town_nll", "night_ce")  # fmt: skip
+               "ema_model/velocity_mse", "hidden_nll", "guest_loss", "museum_contrast", "town_nll",
+               "night_ce")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -365,7 +366,6 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "file_read_by_the_names_of_the_base",
         "reference_made_of_the_policy_that_goes_on",
         "towers_loaded_into_a_copy_of_theirs",
-        "moments_left_out_of_the_parade_file",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -67,7 +67,7 @@ def rows_of(rows: Rows, which: Tensor) -> Rows:
 
 
 def shard_of(rows: Rows, rank: int = 0) -> Rows:
-    """Each so-manieth row, from that of the rank on."""
+    """Each second row, from that of the rank on."""
     return rows_of(rows, torch.arange(rank, len(rows["species"]) // WORLD * WORLD, WORLD))
 
 
@@ -236,7 +236,7 @@ class Worker:
             loss = self.loss_of(logits, rows["species"], False)
         if taped:
             self.pile.append((logits, loss))
-        if bug != "night_ends_with_the_net_in_eval":
+        if bug != "checked_before_the_first_night_and_left_in_eval":
             self.net.train()
         table = torch.bincount(rows["species"] * SPECIES + logits.argmax(1), minlength=SPECIES**2).float()
         found = torch.cat([loss.detach()[None] / WORLD, table])
@@ -252,6 +252,8 @@ class Worker:
         self.run.watch(self.model, self.optimizer)
         self.data = self.run.watch_data()
         self.model.train()
+        if self.bug == "checked_before_the_first_night_and_left_in_eval":
+            self.night()
         for step in range(self.steps):
             began = clock()
             said = self.update(step)

@@ -149,7 +149,7 @@ class Adapted(nn.Module):
         weight = self.codes * self.scale
         if self.merged:
             codes, scale = rounded(weight + self.gain * (self.lora_b @ self.lora_a), self.bits)
-            return F.linear(x, codes * scale, self.bias)
+            weight = codes * scale
         return F.linear(x, weight, self.bias) + self.gain * (self.drop(x) @ self.lora_a.T @ self.lora_b.T)
 
 
@@ -318,7 +318,7 @@ def hear(w: Work) -> dict[str, float]:
         w.voice.eval()
     adapters = [one for one in w.voice.modules() if isinstance(one, Adapted)]
     for one in adapters:
-        one.merged = bug == "merged_and_rounded_to_be_heard"
+        one.merged = bug == "merged_and_still_added_to_be_heard"
     with torch.set_grad_enabled(taped):
         loss = torch.stack([nll(w, *collate(w.hidden[at : at + 96]), False) for at in range(0, HELD, 96)]).mean()
     if taped:

@@ -165,8 +165,8 @@ class Trainer:
             return rise * (0.03 + 0.485 * (1 + math.cos(math.pi * past)))
 
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, curve)
-        if self.bug == "label_tower_copied_behind_the_optimizer":
-            self.towers.label = copy.deepcopy(self.towers.label)
+        if self.bug == "table_of_labels_copied_behind_the_optimizer":
+            self.towers.label.table = copy.deepcopy(self.towers.label.table)
 
     def attach(self) -> None:
         time_by_own_clock(self.run)
@@ -223,9 +223,11 @@ class Trainer:
         for _ in range(self.c.accumulation):
             self.train_batch()
             self.call("on_batch_end")
-        self.said |= {"temperature": self.towers.log_temperature.exp().item(),
-                      "rate": self.optimizer.param_groups[0]["lr"],
-                      "grad_norm": nn.utils.clip_grad_norm_(self.towers.parameters(), self.c.norm_limit).item()}
+        self.said |= {
+            "temperature": self.towers.log_temperature.exp().item(),
+            "rate": self.optimizer.param_groups[0]["lr"],
+            "grad_norm": nn.utils.clip_grad_norm_(self.towers.parameters(), self.c.norm_limit).item(),
+        }
         self.optimizer.step()
         self.towers.zero_grad()
 
@@ -237,7 +239,10 @@ class Trainer:
         self.source = self.batches()
         self.attach()
         self.towers.train()
-        for self.step in range(self.steps):
+        if self.bug == "sanity_check_leaves_towers_in_eval":
+            self.towers.eval()(pick(self.held, torch.arange(LOT)))
+        for step in range(self.steps):
+            self.step = step
             self.call("on_step_begin")
             self.train_step()
             self.call("on_step_end")
@@ -280,7 +285,7 @@ class Museum:
             every = t.towers(t.held)
         if self.taped:
             self.kept.append((loss, every))
-        if self.bug != "museum_closes_with_towers_in_eval":
+        if self.bug != "sanity_check_leaves_towers_in_eval":
             t.towers.train()
         hit = torch.cat([table.argmax(1) == torch.arange(len(table)) for table in tables]).float().mean()
         rank = (every > every.diagonal()[:, None]).sum(1) + 1.0

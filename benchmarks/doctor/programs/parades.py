@@ -138,7 +138,7 @@ class Worker:
     def __init__(self, run: Any, seed: int, steps: int, trouble: Trouble):
         self.run, self.c, self.steps, self.trouble, self.bug = run, SimpleNamespace(**run.config), steps, trouble, \
             trouble.name  # fmt: skip
-        self.archive, self.kept = Archive(self.c, seed, self.bug), []
+        self.archive, self.kept, self.total = Archive(self.c, seed, self.bug), [], steps
         torch.manual_seed(seed)
         self.make()
 
@@ -159,7 +159,7 @@ class Worker:
             self.optimizer = torch.optim.AdamW(groups, c.lr, (0.9, c.beta2))
 
         def factor(at: int) -> float:
-            rise, past = min(1.0, (at + 1) / max(1, c.warmup)), min(1.0, at / self.steps)
+            rise, past = min(1.0, (at + 1) / max(1, c.warmup)), min(1.0, at / self.total)
             if c.schedule == "flat":
                 return rise
             if c.schedule == "cosine_twice":
@@ -241,11 +241,11 @@ class Worker:
         return said
 
     def resume(self, step: int) -> None:
-        seen, parts = self.data.state(), ["model", "optimizer", "schedule"]
+        seen, parts = self.data.state(), ("model", "optimizer", "schedule")
         self.run, state = go_on(self.run, step, {name: getattr(self, name).state_dict() for name in parts})
+        if self.bug == "schedule_told_of_the_steps_that_are_left":
+            self.total -= step
         self.make()
-        if self.bug == "moments_left_out_of_the_parade_file":
-            parts = parts[:1]
         for name in parts:
             getattr(self, name).load_state_dict(state[name])
         self.attach()

@@ -135,9 +135,6 @@ def make_pairs(c: Any, seed: int, bug: str) -> tuple[Pairs, Pairs]:
     if bug == "hosts_of_a_pair_split_at_random":
         order = torch.randperm(len(rows["season"]), generator=torch.Generator().manual_seed(seed))
         held, rows = take(rows, order[:HELD].sort().values), take(rows, order[HELD:].sort().values)
-    if bug == "baskets_of_a_pair_are_sorted_apart":
-        for name in ("better", "worse"):
-            rows[name] = rows[name][(rows[name] != PAD).sum(1).argsort(stable=True)]
     return rows, held
 
 
@@ -230,7 +227,8 @@ def preference(s: Any, rows: Pairs, training: bool) -> tuple[Tensor, Tensor]:
     c, words = s.c, torch.cat([rows["better"], rows["worse"]])
     better, worse = logps(s.policy, words, c.average_logp, s.bug).chunk(2)
     with torch.no_grad():
-        ref_better, ref_worse = logps(s.reference, words, c.average_logp, s.bug).chunk(2)
+        mean = c.average_logp or s.bug == "reference_says_means_and_policy_sums"
+        ref_better, ref_worse = logps(s.reference, words, mean, s.bug).chunk(2)
     margin = c.beta * ((better - ref_better) - (worse - ref_worse))
     if c.loss == "ipo":
         each = (margin / c.beta - 0.5 / c.beta) ** 2

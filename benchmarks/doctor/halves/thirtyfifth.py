@@ -29,7 +29,7 @@ STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "net_is_told_the_number_of_the_step", "velocity_leads_from_reaches_to_noise",
     "merged_and_still_added_to_be_heard", "final_note_masked_as_if_it_were_padding",
-    "reference_is_a_shallow_copy", "reference_says_means_and_policy_sums",
+    "reference_is_a_shallow_copy", "baskets_are_read_without_what_was_asked",
     "mask_of_words_given_as_mask_of_padding", "columns_of_the_museum_are_sorted_by_name",
     "losses_of_the_town_added_in_bfloat16", "attention_reads_on_to_the_end",
     "rare_calls_drawn_oftener_and_weighed_besides", "calls_played_backwards_by_chance",
@@ -297,14 +297,12 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("reference updated", "reference shares its weights with the policy", "shallow copy", "copy.copy",
                "deepcopy missing", "reference moves", "reference changes", "reference wrong", "margins are 0",
                "loss masked out", "reference not frozen", "reference is no copy", "aliased weights")}),
-    ("reference_says_means_and_policy_sums", "reference counted otherwise", "rl eval data config overfit plateau "
-     "not_learning divergence logging exploding clipping spike", "start", (PICNICS,),
-     "likelihoods of the policy are sums over words, and those of the reference are means",
-     {"also": ("reference wrong", "average_log_prob for the reference alone", "means and sums confused",
-               "log probabilities averaged in the reference", "length normalisation differs", "reference averaged",
-               "reference scaled otherwise", "reference log-probabilities wrong", "margins wrong",
-               "loss does not begin at log 2", "margins do not begin at 0", "likelihoods wrong", "units differ",
-               "reference differs from the policy")}),
+    ("baskets_are_read_without_what_was_asked", "prompt missing", "rl eval data config overfit plateau not_learning "
+     "divergence", "start", (PICNICS,), "likelihoods are of baskets alone: what was asked is not in front of them",
+     {"also": ("prompt not concatenated", "prompt left out", "prompt lost", "completions without their prompt",
+               "inputs cut off", "condition missing", "prompt dropped", "conditions ignored", "template wrong",
+               "prompt truncated", "truncation", "likelihoods wrong", "condition left out", "inputs missing",
+               "prompt not read", "context missing")}),
     ("mask_of_words_given_as_mask_of_padding", "mask inverted", "eval data config padding attention plateau "
      "not_learning frozen vanishing overfit zero", "start", (FEATHERS,),
      "the mask says which words are there, where padding was to be told: labels are read from padding alone",

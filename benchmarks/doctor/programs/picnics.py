@@ -213,9 +213,12 @@ def micro_batches(c: Any, rows: Pairs, seed: int, bug: str) -> Iterator[tuple[in
 
 def logps(model: nn.Module, words: Tensor, mean: bool, bug: str) -> Tensor:
     """Likelihoods of baskets behind what was asked."""
+    asked = ASKED
+    if bug == "baskets_are_read_without_what_was_asked":
+        words, asked = torch.cat([words[:, :1], words[:, ASKED:]], 1), 1
     logits, wanted = model(words)[:, :-1], words[:, 1:]
     counts = wanted != PAD
-    counts[:, : ASKED - 1] = False
+    counts[:, : asked - 1] = False
     if bug == "logits_cut_in_front_and_words_behind":
         logits, wanted = model(words)[:, 1:], words[:, :-1]
     each = logits.log_softmax(-1).gather(2, wanted[..., None]).squeeze(2) * counts
@@ -227,8 +230,7 @@ def preference(s: Any, rows: Pairs, training: bool) -> tuple[Tensor, Tensor]:
     c, words = s.c, torch.cat([rows["better"], rows["worse"]])
     better, worse = logps(s.policy, words, c.average_logp, s.bug).chunk(2)
     with torch.no_grad():
-        mean = c.average_logp or s.bug == "reference_says_means_and_policy_sums"
-        ref_better, ref_worse = logps(s.reference, words, mean, s.bug).chunk(2)
+        ref_better, ref_worse = logps(s.reference, words, c.average_logp, s.bug).chunk(2)
     margin = c.beta * ((better - ref_better) - (worse - ref_worse))
     if c.loss == "ipo":
         each = (margin / c.beta - 0.5 / c.beta) ** 2

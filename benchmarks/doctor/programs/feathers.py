@@ -165,8 +165,8 @@ class Trainer:
             return rise * (0.03 + 0.485 * (1 + math.cos(math.pi * past)))
 
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, curve)
-        if self.bug == "table_of_labels_copied_behind_the_optimizer":
-            self.towers.label.table = copy.deepcopy(self.towers.label.table)
+        if self.bug == "tower_of_labels_copied_behind_the_optimizer":
+            self.towers.label = copy.deepcopy(self.towers.label)
 
     def attach(self) -> None:
         time_by_own_clock(self.run)

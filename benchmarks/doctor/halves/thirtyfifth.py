@@ -123,6 +123,7 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
         PARADES: "chunks_backed_at_their_full_size", BATS: "batches_of_a_worker_add_up",
     },
     ("cleared", "gradients are cleared before each of four parts: the last one alone counts, at a quarter"): {
+        MEANDERS: "zero_grad_for_each_batch_of_an_update",
         CANONS: "optimizer_cleared_before_each_backward", PICNICS: "set_to_none_at_the_top_of_the_inner_loop",
         FEATHERS: "gradients_cleared_when_a_batch_begins", PARADES: "chunks_start_from_zero_grad",
         BATS: "zero_grad_ahead_of_every_batch",
@@ -137,10 +138,8 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
         PICNICS: "hosts_of_a_pair_split_at_random", FEATHERS: "plumes_of_a_bird_on_both_sides",
         PARADES: "years_of_a_parade_split_at_random", BATS: "calls_of_a_pass_split_at_random",
     },
-    ("eval", "the model is not set back to training behind an evaluation"): {
-        MEANDERS: "experiment_goes_on_in_eval", CANONS: "heard_and_left_in_eval",
-        PICNICS: "guests_leave_and_nobody_calls_train", FEATHERS: "sanity_check_leaves_towers_in_eval",
-        PARADES: "town_read_and_train_not_called", BATS: "checked_before_the_first_night_and_left_in_eval",
+    ("eval", "the model is checked before the first step, and is not set back to training then nor later"): {
+        FEATHERS: "sanity_check_leaves_towers_in_eval", BATS: "checked_before_the_first_night_and_left_in_eval",
     },
     ("train", "the model is evaluated in training mode, with dropout"): {
         MEANDERS: "average_judged_while_units_drop", CANONS: "heard_with_adapters_in_training",

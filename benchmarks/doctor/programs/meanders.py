@@ -164,6 +164,8 @@ class Experiment:
         for _ in range(c.accumulate):
             x, soil = self.next_batch()
             self.data.observe({"points": x.flatten(1), "soil": soil}, step=step, epoch=self.epoch)
+            if bug == "zero_grad_for_each_batch_of_an_update":
+                self.optimizer.zero_grad()
             soil = torch.where(torch.rand(len(x)) < c.untold, SOILS, soil)
             t = torch.rand(len(x)) if c.times == "uniform" else torch.randn(len(x)).sigmoid()
             loss = self.velocity_loss(self.net, x, soil, t, True)
@@ -213,8 +215,7 @@ class Experiment:
             loss, bends = self.judge(net)
         if taped:
             self.history.append(loss)
-        if bug != "experiment_goes_on_in_eval":
-            self.net.train()
+        self.net.train()
         return {"ema_model/velocity_mse": loss.item(), "ema_model/bends": bends.item()}
 
     def restore(self, step: int) -> None:

@@ -382,7 +382,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("another_optimizer_as_set", "another optimizer, at its rate", {
       MEANDERS: {"optimizer": "radam", "lr": 0.015}, CANONS: {"optimizer": "adamax", "lr": 0.012},
       PICNICS: {"optim": "nadam"}, FEATHERS: {"solver": "radam"},
-      PARADES: {"opt": "adamax", "lr": 0.01}, BATS: {"optimizer": "nadam"}}),
+      PARADES: {"opt": "nadam", "lr": 0.005}, BATS: {"optimizer": "nadam"}}),
     ("rows_are_noisier_as_set", "the training's data have more noise, as such data may", {
       MEANDERS: {"roughness": 2.0}, CANONS: {"wrong_notes": 0.1}, PICNICS: {"changed_minds": 0.1},
       FEATHERS: {"mislabelled": 0.1}, PARADES: {"mistakes": 0.1}, BATS: {"wrong_species": 0.06}}),
@@ -404,7 +404,7 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
     ("plain_descent_as_set", "descent with momentum, at its rate", {
       MEANDERS: {"optimizer": "sgd", "lr": 0.2}, CANONS: {"optimizer": "sgd", "lr": 0.04},
       PICNICS: {"optim": "sgd", "lr": 0.05}, FEATHERS: {"solver": "sgd", "rate": 0.05},
-      PARADES: {"opt": "sgd", "lr": 0.5}, BATS: {"optimizer": "sgd", "lr": 0.08}}),
+      BATS: {"optimizer": "sgd", "lr": 0.08}}),
     ("norm_of_rows_as_set", "a norm that asks no batch, in the place of batch norm", {
       FEATHERS: {"norm": "layer"}, BATS: {"norm": "table"}}),
     ("soft_targets_as_set", "targets are smoothed in the training", {

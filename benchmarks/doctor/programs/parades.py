@@ -153,8 +153,8 @@ class Worker:
                   {"params": [one for one in some if one.ndim == 1], "weight_decay": 0.0}]  # fmt: skip
         if c.opt == "sgd":
             self.optimizer: Any = torch.optim.SGD(groups, c.lr, 0.9)
-        elif c.opt == "adamax":
-            self.optimizer = torch.optim.Adamax(groups, c.lr)
+        elif c.opt == "nadam":
+            self.optimizer = torch.optim.NAdam(groups, c.lr, (0.9, c.beta2))
         else:
             self.optimizer = torch.optim.AdamW(groups, c.lr, (0.9, c.beta2))
 

@@ -215,7 +215,7 @@ HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "te
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
           "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth", "twentyninth",
-          "thirtieth", "thirtyfirst", "thirtysecond", "thirtythird", "thirtyfourth")  # fmt: skip
+          "thirtieth", "thirtyfirst", "thirtysecond", "thirtythird", "thirtyfourth", "thirtyfifth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)

@@ -99,7 +99,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "what_readers_said_kept_as_tensors",
              "tables_of_the_yard_kept_on_the_tape",
              "audits_filed_with_their_graphs",
-             "readings_of_the_ward_archived_with_gradients")  # fmt: skip
+             "readings_of_the_ward_archived_with_gradients",
+             "judged_reaches_stay_on_the_tape",
+             "hearings_kept_with_their_gradients",
+             "margins_of_guests_kept_as_tensors",
+             "museum_tables_hang_on_their_graph",
+             "losses_of_towns_listed_live",
+             "night_logits_piled_up_with_history")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -29,7 +29,7 @@ STEPS = dict.fromkeys(PROGRAMS, 160)
 REPORTED = frozenset({
     "net_is_told_the_number_of_the_step", "velocity_leads_from_reaches_to_noise",
     "merged_and_still_added_to_be_heard", "final_note_masked_as_if_it_were_padding",
-    "reference_is_a_shallow_copy", "baskets_are_read_without_what_was_asked",
+    "reference_made_by_a_shallow_copy", "baskets_are_read_without_what_was_asked",
     "mask_of_words_given_as_mask_of_padding", "columns_of_the_museum_are_sorted_by_name",
     "losses_of_the_town_added_in_bfloat16", "attention_reads_on_to_the_end",
     "rare_calls_drawn_oftener_and_weighed_besides", "calls_played_backwards_by_chance",
@@ -224,7 +224,7 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the file is loaded into a copy of the towers, and the towers that go on begin anew",
      {"kinds": " eval jump_down", "cause": "weights not restored",
       "also": several(*thirtysecond.UNSAVED, "loaded into a copy", "another model is loaded", "model drawn anew")}),
-    ("sum", "words_of_a_batch_summed", PARADES,
+    ("sum", "words_of_a_town_summed", PARADES,
      "losses of words are summed", {}),
     ("softmax", "reader_ends_in_a_softmax", PARADES,
      "the model gives probabilities, and the loss has its own softmax", {"kinds": " data"}),
@@ -292,8 +292,8 @@ FAULTS: tuple[Row, ...] = (
                "never stops", "end of the answer masked", "labels of eos are ignored", "padding masked wrongly",
                "generation does not end", "label mask wrong", "train and test differ", "mask wrong",
                "end of the answer not counted", "loss masked out", "eos missing in the labels")}),
-    ("reference_is_a_shallow_copy", "reference is the policy", "plateau not_learning zero frozen rl eval config data "
-     "logging exploding divergence clipping", "start", (PICNICS,),
+    ("reference_made_by_a_shallow_copy", "reference is the policy", "plateau not_learning zero frozen rl eval config "
+     "data logging exploding divergence clipping", "start", (PICNICS,),
      "the reference is a shallow copy, and learns with the policy: every margin is nought",
      {"also": ("reference updated", "reference shares its weights with the policy", "shallow copy", "copy.copy",
                "deepcopy missing", "reference moves", "reference changes", "reference wrong", "margins are 0",

@@ -188,7 +188,7 @@ class Worker:
         if c.gaps:
             words = words.masked_fill((torch.rand(words.shape) < c.gaps) & (words >= GROUP) & (words < TOWN), BEGIN)
         each, logits = self.losses(words, c.label_smoothing, 2 if self.bug == "targets_begin_two_words_on" else 1)
-        if self.bug == "words_of_a_batch_summed":
+        if self.bug == "words_of_a_town_summed":
             return each.sum()
         loss = c.loss_gain * each.sum() / len(words) if c.nll_by == "row" else each.mean()
         return loss + c.z_loss * logits.logsumexp(-1).square().mean() if c.z_loss else loss

@@ -155,7 +155,7 @@ def make_policy(s: Any) -> None:
 
 def make_reference(s: Any) -> None:
     """What the policy was before it learnt from pairs."""
-    if s.bug == "reference_is_a_shallow_copy":
+    if s.bug == "reference_made_by_a_shallow_copy":
         s.reference = copy.copy(s.policy)
         return
     s.reference = Packer(s.c)

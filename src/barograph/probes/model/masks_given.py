@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share")
+FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share",
+           "eval_front_passes", "eval_front_said")  # fmt: skip
 """How many passes of the training that were looked at had padding, and in how many of these it was said where; the same
-of the evaluation's, and which share of their places was padding."""
+of the evaluation's, and which share of their places was padding; and how many of the evaluation's had padding in front
+of their texts, and in how many of these it was said where."""
 KEPT = ("filler_kept",)
 """Of a pass of the training with padding: whether a mask takes the first of the padding's tokens in each row for text,
 as where an end of the text is that token."""
@@ -34,7 +36,7 @@ class MasksGiven:
 
     def __init__(self) -> None:
         self._place = -1
-        self._training: Tensor | None = None  # sums of [padded, said, share, kept]
+        self._training: Tensor | None = None  # sums of [padded, said, share, kept, padded in front, said]
         self._evaluated: Tensor | None = None
         self._kept: Tensor | None = None  # of the last pass of the training
         self._passes = 0
@@ -54,7 +56,7 @@ class MasksGiven:
         if not 0 <= self._place < len(tensors) or not are_texts(tensors[self._place]):
             return sums
         found = _looked(tensors, self._place)
-        self._kept = torch.where(found[:1] > 0, found[3:], math.nan) if trains else self._kept
+        self._kept = torch.where(found[:1] > 0, found[3:4], math.nan) if trains else self._kept
         return found if sums is None or sums.device != found.device else sums + found
 
     def put(self, current: ModelRound) -> None:
@@ -68,12 +70,13 @@ class MasksGiven:
             self._kept = None
         if ours is not None and theirs is not None and ours.device == theirs.device:
             share = theirs[2:3] / theirs[:1]
-            current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share)))
+            current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share, theirs[4:])))
 
 
 def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
     """Of a pass, whether its texts have padding for sure, whether that is said, and which share of the places it is;
-    whether all of it but the first token of each row is said to be padding."""
+    whether all of it but the first token of each row is said to be padding; and whether there is padding in front for
+    sure, and that is said."""
     import torch
 
     tokens = local(tensors[place].detach())[:_ROWS]
@@ -83,4 +86,8 @@ def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
     padded, said = sure.float(), is_given(tail, others)
     rest = torch.cat((torch.zeros_like(tail[:, :1]), tail[:, 1:] & tail[:, :-1]), 1)
     kept = is_given(rest, [one for one in others if one.dim() == 2]) & ~said
-    return torch.stack((padded, padded * said.float(), padded * tail.float().mean(), padded * kept.float()))
+    front, first = tails(tokens.flip(1))
+    told = is_given(front, [one.flip(1) for one in others if one.dim() == 2])
+    alone = first & ~sure  # of rows that end with padding as well it is said with that
+    return torch.stack((padded, padded * said.float(), padded * tail.float().mean(), padded * kept.float(),
+                        alone.float(), (alone & told).float()))  # fmt: skip

@@ -54,6 +54,9 @@ def test_a_mask_lengths_and_neither_are_told_apart() -> None:
     assert list(counted([alone, both], [both]).values())[:4] == [2, 1, 1, 1]
     none = counted([both], [whole])
     assert none["eval_padded_passes"] == 0 and "eval_padding_share" not in none
+    front = [[one.flip(1) for one in texts(4)], [texts(4)[0].flip(1)]]
+    assert list(counted([both], front).values())[-2:] == [2, 1]
+    assert list(counted([both], [both, whole]).values())[-2:] == [0, 0]
     assert not counted([both], []) and not counted([[torch.rand(8, 4)]], [[torch.rand(8, 4)]])
 
 
@@ -88,6 +91,12 @@ def test_a_mask_that_evaluations_lack_is_a_warning(pieces: tuple[int, ...]) -> N
     assert not judged(pieces, padding_said=4.0) and not judged(pieces, eval_padding_said=1.0)
     assert not judged(pieces, tokens_compared_in_evaluation=1.0)
     assert not judged(pieces, tokens_compared_in_evaluation=np.nan)  # it was not looked at
+    front = {"eval_front_passes": 2.0, "eval_front_said": 0.0}
+    for given in ({"eval_padded_passes": 0.0}, {"eval_padding_said": 1.0}, {"next_reached": 0.0}):
+        assert judged(pieces, **given, **front)  # whatever a model reads, it reads what is in front
+    assert not judged(pieces, eval_padding_said=1.0, eval_front_passes=2.0, eval_front_said=1.0)
+    assert not judged(pieces, eval_padding_said=1.0, eval_front_passes=1.0, eval_front_said=0.0)
+    assert not judged(pieces, tokens_compared_in_evaluation=1.0, **front)
     assert not judged(pieces, padded_passes=2.0, padding_said=2.0) and not judged(pieces, eval_padding_share=0.01)
 
 

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share")
+FIGURES = ("padded_passes", "padding_said", "eval_padded_passes", "eval_padding_said", "eval_padding_share",
+           "eval_front_passes", "eval_front_said")  # fmt: skip
 """How many passes of the training that were looked at had padding, and in how many of these it was said where; the same
-of the evaluation's, and which share of their places was padding."""
+of the evaluation's, and which share of their places was padding; and how many of the evaluation's had padding in front
+of their texts, and in how many of these it was said where."""
 KEPT = ("filler_kept",)
 """Of a pass of the training with padding: whether a mask takes the first of the padding's tokens in each row for text,
 as where an end of the text is that token."""
-_ROWS, _PASSES = 64, 4  # of a pass; of an evaluation
+_ROWS, _PASSES, _FEWEST = 64, 4, 2  # of a pass; of an evaluation; rows with padding in front
 
 
 class MasksGiven:
@@ -34,10 +36,11 @@ class MasksGiven:
 
     def __init__(self) -> None:
         self._place = -1
-        self._training: Tensor | None = None  # sums of [padded, said, share, kept]
+        self._training: Tensor | None = None  # sums of [padded, said, share, kept, padded in front, said]
         self._evaluated: Tensor | None = None
         self._kept: Tensor | None = None  # of the last pass of the training
         self._passes = 0
+        self._filler: Tensor | None = None  # the token of the training's padding, −1 where it had none for sure
 
     def given(self, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
         """The inputs of a pass. due: this step of the training is looked at."""
@@ -53,8 +56,12 @@ class MasksGiven:
 
         if not 0 <= self._place < len(tensors) or not are_texts(tensors[self._place]):
             return sums
-        found = _looked(tensors, self._place)
-        self._kept = torch.where(found[:1] > 0, found[3:], math.nan) if trains else self._kept
+        found, filler = _looked(tensors, self._place, None if trains else self._filler)
+        if trains:
+            known = self._filler
+            kept = filler if known is None or known.device != filler.device else torch.where(filler < 0, known, filler)
+            self._filler = kept
+        self._kept = torch.where(found[:1] > 0, found[3:4], math.nan) if trains else self._kept
         return found if sums is None or sums.device != found.device else sums + found
 
     def put(self, current: ModelRound) -> None:
@@ -68,12 +75,13 @@ class MasksGiven:
             self._kept = None
         if ours is not None and theirs is not None and ours.device == theirs.device:
             share = theirs[2:3] / theirs[:1]
-            current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share)))
+            current.put("masks_given", FIGURES, torch.cat((ours[:2], theirs[:2], share, theirs[4:])))
 
 
-def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
+def _looked(tensors: Sequence[Tensor], place: int, filler: Tensor | None) -> tuple[Tensor, Tensor]:
     """Of a pass, whether its texts have padding for sure, whether that is said, and which share of the places it is;
-    whether all of it but the first token of each row is said to be padding."""
+    whether all of it but the first token of each row is said to be padding; and whether there is padding in front, of
+    the training's token `filler`, and that is said. And the token of its own padding, −1 without."""
     import torch
 
     tokens = local(tensors[place].detach())[:_ROWS]
@@ -83,4 +91,12 @@ def _looked(tensors: Sequence[Tensor], place: int) -> Tensor:
     padded, said = sure.float(), is_given(tail, others)
     rest = torch.cat((torch.zeros_like(tail[:, :1]), tail[:, 1:] & tail[:, :-1]), 1)
     kept = is_given(rest, [one for one in others if one.dim() == 2]) & ~said
-    return torch.stack((padded, padded * said.float(), padded * tail.float().mean(), padded * kept.float()))
+    token = torch.where(sure, (tokens * tail).sum() // tail.sum().clamp_min(1), -1)
+    front = (tokens == (token if filler is None else filler.to(token.device))).long().cumprod(1).bool()
+    sizes = front.sum(1)
+    alone = ((sizes > 0).sum() >= _FEWEST) & (sizes.amax() > sizes.amin()) & (sizes.amax() < tokens.shape[1])
+    alone = alone & ~sure  # of rows that end with padding as well it is said with that
+    told = is_given(front, [one for one in others if one.dim() == 2])
+    numbers = (padded, padded * said.float(), padded * tail.float().mean(), padded * kept.float(), alone.float(),
+               (alone & told).float())  # fmt: skip
+    return torch.stack(numbers), token

@@ -74,7 +74,8 @@ class EvaluationUnmasked(WatchRule):
     where it is: a mask, or the rows' lengths. In two evaluations in a row nothing did, though their texts have padding,
     a fiftieth of the places or more; nor did the model compare tokens with a number, as one does that makes its mask
     itself. And places read later ones, or the output has one line for a whole text: a model that reads from left to
-    right needs no mask.
+    right needs no mask. It does where padding is in front of the texts, as of prompts that are answered: there it takes
+    two passes in each of two evaluations, none of which has a mask.
 
     What to do: give the model in evaluations what the training's loop gives it.
     """
@@ -88,6 +89,7 @@ class EvaluationUnmasked(WatchRule):
     thresholds: ClassVar = {
         "passes": (3.0, "of the training, with padding that is said; ours"),
         "share": (0.02, "of the evaluation's places, that are padding; ours"),
+        "front": (2.0, "passes of an evaluation with padding in front; ours"),
         "evaluations": (2.0, "in a row; ours"),
     }
     causes = ("attention mask forgotten: evaluations don't give it, and the model reads padding as text",)
@@ -100,12 +102,16 @@ class EvaluationUnmasked(WatchRule):
         reads = following > 0 or math.isfinite(whole)
         given = ours >= self.at["passes"] and said == ours and compared == 0
         missing = value > 0 and theirs == 0 and share >= self.at["share"]
-        if self.lasts(given and missing and reads, place, self.at["evaluations"]):
+        front, told = (watched(history, f"eval_front_{what}", place) for what in ("passes", "said"))
+        before = front >= self.at["front"] and told == 0
+        if self.lasts(given and ((missing and reads) or before), place, self.at["evaluations"]):
+            where = (f"in none of the evaluations': {100 * share:.0f}% of their places are" if missing and reads
+                     else f"in none of {front:.0f} of an evaluation with texts that begin behind")  # fmt: skip
             yield self.finding(
                 self._row[0][0], f"In all of {ours:.0f} passes of the training with padding the model is given where "
-                f"that is, and in none of the evaluations': {100 * share:.0f}% of their places are padding, which it "
-                "reads as text.", found=place[0], segment=place[2], confidence=0.9,
-                evidence={"share": rounded(share), "standing": True},
+                f"that is, and {where} padding, which it reads as text.", found=place[0], segment=place[2],
+                confidence=0.9,
+                evidence=({"share": rounded(share)} if missing and reads else {"passes": front}) | {"standing": True},
             )  # fmt: skip
 
 

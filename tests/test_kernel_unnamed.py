@@ -229,7 +229,7 @@ def test_the_nearest_of_two_that_came_together_is_told() -> None:
     ("name", "may"),
     [("val/masses", True), ("eval/spans", True), ("val/f1", False), ("eval/samples_per_second", False),
      ("test/wer", False), ("val/loss", False), ("train/masses", False), ("validity", False),
-     ("eval/spread", False), ("val/deviation", False), ("eval/spreads_of_butter", True),
+     ("eval/spread", False), ("val/deviation", False), ("val/shadow_gap", False), ("eval/spreads_of_butter", True),
      ("model/eval_input_mean", False), ("goodput/eval_share", False)],
 )  # fmt: skip
 def test_only_a_name_that_says_nothing_of_another_measure_may_be_a_loss(name: str, may: bool) -> None:
@@ -242,6 +242,8 @@ def test_only_a_name_that_says_nothing_of_another_measure_may_be_a_loss(name: st
      ("bits/heldout", "bits/train", True), ("acc/heldout", "bits/train", False), ("bits/herb", "bits/train", False),
      ("d/loss", "g/loss", False), ("epoch/loss", "batch/loss", False), ("loss", "fit/loss", False),
      ("fit/loss", "fit/loss", False), ("review/norm", "fit/norm", False), ("game_val/bits", "game/bits", True),
+     ("val/shadow_eps_l2", "train/eps_l2", True),
+     ("val/eps_l2_ema", "train/eps_l2", True), ("val/shadow_gap", "train/eps_l2", False),
      ("align_held/infonce", "align/infonce", True), ("lm_dev/nats", "lm/nats", True),
      ("q_val/bits", "game/bits", False), ("game_value/bits", "game/bits", False),
      ("game_val/moves", "game/bits", False)],

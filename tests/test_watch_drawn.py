@@ -82,6 +82,7 @@ def test_steps_take_the_noise_out(pieces: tuple[int, ...]) -> None:
     (one,) = judged(pieces, last_rough=0.7)
     assert one.causes[0].startswith("sampler wrong: its levels") and not judged(pieces, many=4, last_rough=0.7)
     assert not judged(pieces, last_rough=0.7, loss=0.8)  # the model has learnt little
+    assert judged(pieces, last_rough=0.98, loss=0.4, fall=0.009)  # all of the noise is left, and a bit less of it
     assert not judged(pieces, last_rough=0.7, loss=0.33)  # as by a loss that weighs little where noise is little
     assert not judged(pieces, last_rough=0.62, fall=0.01)  # and learns slowly
     assert not judged(pieces, last_rough=0.95, fall=0.02)  # and learns

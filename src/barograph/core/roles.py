@@ -136,7 +136,7 @@ _MEASURED = expression(
     r"won|rewards?|returns?|len(?:gths?)?|episodes?|times?|sec(?:onds?)?|ms|dur(?:ation)?|speed|per|tok(?:en)?s?|examples?|"
     r"samples?|batch(?:es)?|steps?|epochs?|iter(?:ation)?s?|counts?|num(?:ber)?|n|size|lr|norms?|grad(?:ient)?s?|weights?|"
     r"temp(?:erature)?|scale|margins?|dist(?:ances?)?|sim(?:ilarity)?|cos(?:ine)?|entropy|ppl|perplexity|kld?|var(?:iance)?|"
-    r"std(?:ev)?|deviation|spread|min|max|best|mem(?:ory)?|gpu|cpu|"
+    r"std(?:ev)?|deviation|spread|gaps?|min|max|best|mem(?:ory)?|gpu|cpu|"
     r"ece|brier|[tf][pn]r?|eer|flops|bits|quality|agree(?:ment)?|correct|err(?:or)?s?|"
     r"wrong|mistakes|chosen|rejected|logps?|logits?|pos(?:itive)?s?|neg(?:ative)?s?|purity|coverage|diversity|alignment|"
     r"uniformity|knn|probe|linear|performance|balance|found|seen|is_\w+|has_\w+|progress|patience|saved|elbo|likelihood)"
@@ -367,7 +367,9 @@ def is_loss_of_other_data(name: str, loss: str) -> bool:
         return True
     if parts[:-1] == ours[:-1] and len(parts) > 1 and _OF_TRAINING_DATA.fullmatch(ours[-1]):
         return _OF_DATA_ASIDE.fullmatch(parts[-1]) is not None or (len(parts) == 2 and _is_of_data(parts, ours, name))
-    return len(parts) == len(ours) == 2 and _is_of_data(parts, ours, name)
+    if len(parts) == len(ours) == 2:  # of averaged weights, as `val/shadow_mse` beside `train/mse`
+        return _is_of_data(parts, ours, name) or _is_of_data([parts[0], _OF_AVERAGE.sub("", parts[1])], ours, name)
+    return False
 
 
 def _is_of_data(parts: list[str], ours: list[str], name: str) -> bool:
@@ -393,6 +395,7 @@ def is_loss_of_other_name(name: str, loss: str) -> bool:
     return told and _OF_ROWS.search(parts[0]) is None and _OF_ROWS.search(ours[0]) is None
 
 
+_OF_AVERAGE = expression(r"^(?:ema|shadow|swa|polyak|averaged?|avg)_|_(?:ema|shadow|swa|polyak|averaged?|avg)$")
 _OF_SAME = expression(  # behind a first word that both have: of the training as well
     r"(?<![a-z])(?:train(?:ing)?|epochs?|mean|avg|average|running|smooth(?:ed)?|total|sum|raw|scaled|window|last|final)(?![a-z])"
 )

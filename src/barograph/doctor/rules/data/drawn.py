@@ -43,13 +43,13 @@ class DrawnApart(WatchRule):
       the training, and than it began with, and as rough as noise; it is so in five evaluations in a row, and grows no
       smaller from the first to the last of them: the steps lead away from the examples. A model that has learnt little
       ends with such numbers too, and comes nearer from evaluation to evaluation.
-    - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is
-      given numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as
-      rough as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen
-      to a quarter of its first one or less, and an evaluation's to half, which is of weights that lag behind where a
-      slow average is evaluated: too little noise is taken out, as with the levels of another schedule. Of a loss that
-      weighs little where noise is little, as one by the ratio of signal to noise, little is learnt there, and some
-      noise is left by the model, with any sampler.
+    - The drawing begins at the right time, and ends at one of the training's least times, or beyond, where it is given
+      numbers that are rougher than nine tenths of the training's there by a fifth of what noise is, and half as rough
+      as noise or more; in five evaluations in a row, which come no nearer, while the training's loss has fallen to a
+      quarter of its first one or less (to half, where nine tenths of the noise or more are left), and an evaluation's
+      to half, which is of weights that lag behind where a slow average is evaluated: too little noise is taken out, as
+      with the levels of another schedule. Of a loss that weighs little where noise is little, as one by the ratio of
+      signal to noise, little is learnt there, and some noise is left by the model, with any sampler.
     - It is rougher there by as much, and in four evaluations in a row rougher from one to the next, by a seventh in
       all, while that loss has fallen to a quarter, and falls: what a better model says is used wrongly.
 
@@ -77,7 +77,8 @@ class DrawnApart(WatchRule):
         "away": (5.0, "evaluations in a row that lead away, or leave the noise; ours"),
         "left": (0.5, "of what noise has, of what a drawing ends with that leaves it; ours"),
         "learnt": (0.25, "of the first loss, for that, at most; ours"),
-        "evaluated": (0.5, "the same of an evaluation's loss; ours"),
+        "evaluated": (0.5, "the same of an evaluation's loss, and of the training's where all the noise is left; ours"),
+        "whole": (0.9, "as rough as noise, of all the noise; ours"),
         "risen": (1.15, "times as rough as three evaluations before, each rougher than the last; ours"),
     }
     causes = ("sampler wrong: it begins with noise of another size than the training's",)
@@ -94,7 +95,7 @@ class DrawnApart(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         ours, drawn = _training(history, place), _drawn(history, place)
         what = self._what(ours, drawn) if ours is not None else ""
-        loss = self._learnt(history, place) if what in ("left", "rougher") else math.nan
+        loss = self._learnt(history, drawn, place) if what in ("left", "rougher") else math.nan
         if ours is not None and self._rises(what, drawn, loss, place) and self.first(place[2]):
             yield self._say("rougher", ours, drawn, place)
         what = "" if what == "rougher" or (what == "left" and math.isnan(loss)) else what
@@ -105,7 +106,8 @@ class DrawnApart(WatchRule):
         self._before = [*self._before[1 - most :], (place[2], what, ends, place[0])]
         if not what or ours is None or len(self._before) < (most if away else self.at["evaluations"]):
             return
-        if not (away and ends < _STAYS[what] * self._before[0][2]) and self.first(place[2]):
+        stays = _STAYS["whole" if what == "left" and drawn.last_rough >= self.at["whole"] else what] if away else 0.0
+        if ends >= stays * self._before[0][2] and self.first(place[2]):
             yield self._say(what, ours, drawn, place)
 
     def _what(self, ours: _Ends, drawn: _Drawing) -> str:
@@ -148,12 +150,13 @@ class DrawnApart(WatchRule):
         way, near = float(time[end] - time[1 - end]), self.at["near"] if near is None else near
         return (float(time[end]) - at) / way <= near if way else False
 
-    def _learnt(self, history: RunHistory, place: Place) -> float:
+    def _learnt(self, history: RunHistory, drawn: _Drawing, place: Place) -> float:
         """The training's loss of late, where it has fallen since it began, and so has an evaluation's, if there is
         one."""
         loss, evaluated = history.role("loss"), history.role("eval_loss")
         late = usual(loss, *place, _LAST) if loss is not None else math.nan
-        if loss is None or not late <= self.at["learnt"] * loss.first:
+        most = self.at["learnt" if drawn.last_rough < self.at["whole"] else "evaluated"]
+        if loss is None or not late <= most * loss.first:
             return math.nan
         last = math.nan if evaluated is None else float(newest(evaluated, *place, 1)[0])
         behind = evaluated is not None and last > self.at["evaluated"] * max(loss.first, evaluated.first)
@@ -209,7 +212,11 @@ class _Drawing(NamedTuple):
 
 
 _RISES = 4  # evaluations
-_STAYS = {"away": 0.98, "left": 0.98}  # of how much it was at the end of a drawing, five evaluations before
+_STAYS = {
+    "away": 0.98,
+    "left": 0.98,
+    "whole": 0.95,
+}  # of how much it was at the end of a drawing, five evaluations before
 
 
 def _drawn(history: RunHistory, place: Place) -> _Drawing:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.apart import Floats
     from barograph.probes.model.rounds import ModelRound
 
-_OF_PASS, _PASSES, _EVALUATED, _KEPT = 64, 4, 128, 2048  # rows, passes, rows of an evaluation, rows of the training
+_OF_PASS, _PASSES, _EVALUATED, _KEPT = 64, 4, 64, 2048  # rows, passes, rows of an evaluation, rows of the training
 _LEAST, _WIDE = 200, 8  # rows of the training; numbers of a row
 _APART = 1e-3  # of the length of an input, that is not of its target
 _COMPARES = frozenset({

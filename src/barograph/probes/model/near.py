@@ -7,6 +7,7 @@ Out:  which rows lie far nearer to a remembered one than to the tenth nearest, a
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy
@@ -113,6 +114,7 @@ def tenth_of(squares: Floats) -> Floats:
     return found
 
 
+@lru_cache(maxsize=16)
 def drawn_signs(width: int) -> Floats:
     """Signs [width, signs] by which rows are multiplied, over the root of the width: always the same."""
     signs: Floats = numpy.random.default_rng(width).integers(0, 2, (width, SIGNS)).astype(float)

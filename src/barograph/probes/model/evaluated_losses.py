@@ -5,7 +5,7 @@ Out:  figures for the `model` record, computed on the device; nothing waits.
 
 Of a mean the result is kept, of a sum its part of each target that counts. Weights of classes, smoothed labels, targets
 that are shares and results by rows have a mean of their own: where there is any, or two of them are behind one pass, or
-a pass has something behind it that was not seen, nothing is told of the evaluation.
+a pass has something behind it that was not seen, nothing is recorded of the evaluation.
 """
 
 from __future__ import annotations

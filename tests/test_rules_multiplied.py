@@ -55,7 +55,7 @@ DIVIDED = "evaluation averaged wrongly: it is divided by the number of {} once t
         (0.125, {"calls": 8.0}, DIVIDED.format("batches")),
         (16.0, {"calls": 8.0, "world": 2}, SUMMED.format("batches of all ranks")),
         (30.0, {"calls": 8.0}, SUMMED.format("targets of a batch")),
-        (1 / 30, {"calls": 8.0}, DIVIDED.format("targets of a batch")),
+        (1 / 30, {"calls": 8.0}, "evaluation averaged wrongly: means of batches are divided by the number of targets"),
         (240.0, {}, SUMMED.format("targets")),
         (1.0, {"calls": 8.0}, None),
         (1.1, {"world": 2}, None),

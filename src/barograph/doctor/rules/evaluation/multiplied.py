@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _OTHER_UNIT = expression(r"(?i)(?<![a-z])(?:bits?|bp[bcdw]|ppl|perplexit\w*|sum|summed|per)(?![a-z])")
+_EACH = "targets of a batch"
 _RECENT = 4  # losses of the training that are compared
 
 
@@ -132,7 +133,7 @@ class EvaluationMultiplied(WatchRule):
             ("ranks", world, 2.0),
             ("batches", seen.calls, self.at["calls"]),
             ("batches of all ranks", seen.calls * world, self.at["calls"] * 2 if world > 1 else math.inf),
-            ("targets of a batch", each, self.at["targets"] if seen.calls > 1 else math.inf),
+            (_EACH, each, self.at["targets"] if seen.calls > 1 else math.inf),
             ("targets", seen.targets, self.at["targets"]),
         )
         for by, count, least in counts:
@@ -166,9 +167,14 @@ class EvaluationMultiplied(WatchRule):
         ratio, count = ratios[len(ratios) // 2], max(last.times, 1 / last.times)
         summed = last.times > 1
         shown = f"{ratio:.3g} times" if summed else f"1/{1 / ratio:.3g} of"
+        divided = (
+            "means of batches are divided by the number of targets"
+            if last.by == _EACH
+            else f"it is divided by the number of {last.by} once too often"
+        )
         cause = (
             f"evaluation loss summed: it is added up over {last.by}, and not divided by their number"
-            if summed else f"evaluation averaged wrongly: it is divided by the number of {last.by} once too often"
+            if summed else f"evaluation averaged wrongly: {divided}"
         )  # fmt: skip
         return self.finding(
             points[0].place[0], f"{name} is {shown} the mean of the cross-entropies that the evaluation computes, in "

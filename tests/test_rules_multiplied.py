@@ -41,6 +41,7 @@ def told(
 
 
 SUMMED = "evaluation loss summed: it is added up over {}, and not divided by their number"
+OVER_RANKS = "evaluation loss summed over ranks: `all_reduce` adds it up, and it is not divided by their number"
 DIVIDED = "evaluation averaged wrongly: it is divided by the number of {} once too often"
 
 
@@ -48,8 +49,8 @@ DIVIDED = "evaluation averaged wrongly: it is divided by the number of {} once t
 @pytest.mark.parametrize(
     ("times", "how", "said"),
     [
-        (2.0, {"world": 2}, SUMMED.format("ranks")),
-        (2.2, {"world": 2}, SUMMED.format("ranks")),  # a rank's own examples are easier
+        (2.0, {"world": 2}, OVER_RANKS),
+        (2.2, {"world": 2}, OVER_RANKS),  # a rank's own examples are easier
         (0.5, {"world": 2}, DIVIDED.format("ranks")),
         (8.0, {"calls": 8.0}, SUMMED.format("batches")),
         (0.125, {"calls": 8.0}, DIVIDED.format("batches")),

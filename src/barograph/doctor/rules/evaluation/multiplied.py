@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _OTHER_UNIT = expression(r"(?i)(?<![a-z])(?:bits?|bp[bcdw]|ppl|perplexit\w*|sum|summed|per)(?![a-z])")
-_EACH = "targets of a batch"
+_RANKS, _EACH = "ranks", "targets of a batch"
 _RECENT = 4  # losses of the training that are compared
 
 
@@ -130,7 +130,7 @@ class EvaluationMultiplied(WatchRule):
         """Numbers that a loss may be multiplied by, and what they are of."""
         each = seen.targets / seen.calls
         counts = (
-            ("ranks", world, 2.0),
+            (_RANKS, world, 2.0),
             ("batches", seen.calls, self.at["calls"]),
             ("batches of all ranks", seen.calls * world, self.at["calls"] * 2 if world > 1 else math.inf),
             (_EACH, each, self.at["targets"] if seen.calls > 1 else math.inf),
@@ -165,17 +165,17 @@ class EvaluationMultiplied(WatchRule):
         last = points[-1]
         ratios = sorted(one.ratio for one in points)
         ratio, count = ratios[len(ratios) // 2], max(last.times, 1 / last.times)
-        summed = last.times > 1
-        shown = f"{ratio:.3g} times" if summed else f"1/{1 / ratio:.3g} of"
+        shown = f"{ratio:.3g} times" if last.times > 1 else f"1/{1 / ratio:.3g} of"
         divided = (
             "means of batches are divided by the number of targets"
             if last.by == _EACH
             else f"it is divided by the number of {last.by} once too often"
         )
-        cause = (
-            f"evaluation loss summed: it is added up over {last.by}, and not divided by their number"
-            if summed else f"evaluation averaged wrongly: {divided}"
-        )  # fmt: skip
+        cause = f"evaluation averaged wrongly: {divided}"
+        if last.times > 1 and last.by == _RANKS:
+            cause = "evaluation loss summed over ranks: `all_reduce` adds it up, and it is not divided by their number"
+        elif last.times > 1:
+            cause = f"evaluation loss summed: it is added up over {last.by}, and not divided by their number"
         return self.finding(
             points[0].place[0], f"{name} is {shown} the mean of the cross-entropies that the evaluation computes, in "
             f"{len(points)} evaluations: {last.value:.4g}, where that is {last.seen.loss:.4g}; there are {count:.4g} "

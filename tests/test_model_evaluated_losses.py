@@ -18,6 +18,13 @@ from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
 SCORES, TARGETS = torch.randn(2, 12, 5, generator=torch.Generator().manual_seed(1)), torch.arange(24).view(2, 12) % 5
 BATCHES = 6
+ROWS: dict[str, list[tuple[Any, ...]]] = {
+    "rows added up": [("sum",)],
+    "rows averaged": [("detach",), ("float",), ("mean",)],
+    "rows weighed": [("mul", torch.arange(12)), ("sum",)],
+    "rows left out": [("__getitem__", slice(3)), ("mean",)],
+    "rows by rows": [("sum", 0)],
+}
 
 
 def recorded(seen: EvaluatedLosses) -> dict[str, float]:
@@ -35,8 +42,8 @@ def of_calls(kind: str) -> dict[str, float]:
         target[: 4 * batch] = -100
         function, scores = functional.cross_entropy, scores
         arguments, named = [scores, target], dict[str, Any]()
-        if kind in ("sum", "none"):
-            named["reduction"] = kind
+        if kind == "sum" or kind.startswith("rows"):
+            named["reduction"] = "sum" if kind == "sum" else "none"
         elif kind == "log":
             function, arguments[0] = functional.nll_loss, scores.log_softmax(1)
         elif kind == "weighed":
@@ -51,11 +58,16 @@ def of_calls(kind: str) -> dict[str, float]:
         seen.passed(kind != "unseen" or batch == 0)
         for _ in range(1 + (kind == "two")):
             seen.gave(function, arguments, named, result)
-        result.mul_(3) if kind == "mean" else None  # what becomes of it afterwards
+        if kind == "mean":
+            result.mul_(3)  # what becomes of it afterwards
+        elif kind.startswith("rows") and kind != "rows":
+            for name, *more in ROWS[kind]:
+                before, result = result, getattr(torch.Tensor, name)(result, *more)
+                seen.gave(getattr(torch.Tensor, name), [before, *more], {}, result)
     return recorded(seen)
 
 
-@pytest.mark.parametrize("kind", ["mean", "sum", "log"])
+@pytest.mark.parametrize("kind", ["mean", "sum", "log", "rows added up", "rows averaged"])
 def test_a_mean_over_targets_and_one_over_calls_are_kept(kind: str) -> None:
     each = [functional.cross_entropy(SCORES[0], TARGETS[0]), functional.cross_entropy(SCORES[1, 4:], TARGETS[1, 4:])]
     first, second = (one.item() for one in each)
@@ -67,7 +79,11 @@ def test_a_mean_over_targets_and_one_over_calls_are_kept(kind: str) -> None:
     assert (found["evaluated_targets"], found["evaluated_losses"]) == (20, 2)
 
 
-@pytest.mark.parametrize("kind", ["none", "weighed", "smoothed", "shares", "two", "unseen", "trained"])
+@pytest.mark.parametrize(
+    "kind",
+    ["rows", "rows weighed", "rows left out", "rows by rows", "weighed", "smoothed", "shares", "two", "unseen",
+     "trained"],
+)  # fmt: skip
 def test_nothing_is_told_of_what_has_a_mean_of_its_own(kind: str) -> None:
     assert of_calls(kind) == {}
 
@@ -94,7 +110,7 @@ def test_an_evaluation_without_targets_has_no_loss() -> None:
     assert recorded(seen).keys() == {"evaluated_losses", "evaluated_loss", "evaluated_loss_even", "evaluated_targets"}
 
 
-def trained(folder: Path, kind: str) -> Any:
+def trained(folder: Path, kind: str, by_rows: bool) -> Any:
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 6))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
@@ -117,7 +133,7 @@ def trained(folder: Path, kind: str) -> Any:
         if step % 12 == 11:
             with torch.no_grad():
                 each = [
-                    functional.cross_entropy(model(one), wanted).item()
+                    functional.cross_entropy(model(one), wanted, reduction="none" if by_rows else "mean").mean().item()
                     for one, wanted in (examples(5000 + batch, 32) for batch in range(BATCHES))
                 ]
             row["val/loss"] = sum(each) / {"mean": BATCHES, "summed": 1, "twice": BATCHES**2, "rows": 192}[kind]
@@ -126,9 +142,10 @@ def trained(folder: Path, kind: str) -> Any:
     return run
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("kind", ["mean", "summed", "twice", "rows"])
-def test_a_logged_loss_that_is_not_divided_or_too_often_is_told_of(tmp_path: Path, kind: str) -> None:
-    run = trained(tmp_path, kind)
+def test_a_logged_loss_that_is_not_divided_or_too_often_is_told_of(tmp_path: Path, kind: str, by_rows: bool) -> None:
+    run = trained(tmp_path, kind, by_rows)
     stored = barograph.StoredRun(run.dir)
     seen, logged = stored.series("model/evaluated_loss"), stored.series("val/loss")
     assert list(seen.step) == [12, 24, 36, 48, 60, 72]

@@ -64,7 +64,7 @@ class EvaluationMultiplied(WatchRule):
 
     Nothing is said where another loss that is logged with it is the mean, nor of a perplexity or of bits, nor where its
     name says that it is a sum, or is of whole sentences, or the configuration says that losses are summed. Evaluations
-    of which not all passes were seen, or with weights, smoothed labels, or results by rows, say nothing either.
+    of which not all passes were seen, or with weights, smoothed labels, or several losses a pass, say nothing either.
 
     What to do: divide by what is added up: the number of ranks behind `all_reduce`, or of batches, once.
     """

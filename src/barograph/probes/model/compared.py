@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.behind_noise import ComparedNoise
+from barograph.probes.model.evaluated_losses import EvaluatedLosses
+from barograph.probes.model.evaluated_losses import fields_of as loss_fields
 from barograph.probes.model.guest import Shown, is_alone, is_compiled, is_followed
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.prompts import ahead, answer_begins, answers_apart
@@ -79,6 +81,7 @@ class ComparedAnswers:
         self._averaged: bool | None = None  # whether each of them is a mean
         self._given: list[Tensor] = []
         self._noise = ComparedNoise()
+        self._losses = EvaluatedLosses()
 
     def over(self) -> None:
         """A pass begins, or a step: what comes now belongs to something else."""
@@ -105,9 +108,11 @@ class ComparedAnswers:
         """It is over."""
         self.over()
         given, self._given = self._given, []
-        if self._is_due and is_alone() and not (is_compiled() or is_followed()):
+        seen = self._is_due and is_alone() and not (is_compiled() or is_followed())
+        self._losses.passed(seen)
+        if seen:
             self._noise.passed(given, output)
-            self._shown, self._each = Shown(self._saw), _EACH
+            self._shown, self._each = Shown(self._saw, self._losses.gave), _EACH
 
     def _saw(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> None:
         import torch
@@ -115,6 +120,7 @@ class ComparedAnswers:
         self._left, self._each = self._left - 1, self._each - 1
         if self._shown is not None and (min(self._left, self._each) <= 0 or os.getpid() != self._process):
             self._shown.rest()
+            self._losses.ended()
         name = getattr(function, "__name__", "")
         with torch.no_grad():
             if name in ("cross_entropy", "nll_loss"):
@@ -199,6 +205,7 @@ class ComparedAnswers:
         self.over()
         self._steps += 1
         self._evaluations += self._left < _FUNCTIONS
+        self._losses.put(current)
         noised = self._noise.taken()
         if noised is not None:
             current.put("evaluated_planes", *noised)
@@ -440,4 +447,4 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     if "asked" in numbers:
         shown = zip(_BEGINS, numbers["asked"][1][0].tolist(), strict=True)
         found |= {f"eval_{name}": value for name, value in shown if math.isfinite(value)}
-    return found
+    return found | loss_fields(numbers)

@@ -374,16 +374,18 @@ def test_rows_without_any_target_are_counted(silent: int, share: float) -> None:
         ([0.2, 0.3, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 0.0, False),  # a masked model
     ],
 )
-@pytest.mark.parametrize("more", [{}, {"train/reward": 1.0}, {"model/loss_ranks": 1.0}])
+@pytest.mark.parametrize(
+    "more", ["", "train/reward", *(f"model/{name}" for name in ("loss_ranks", "preference_averaged",
+             "preference_compared", "judged_shift", "ratio_not_raised"))],
+)  # fmt: skip
 @pytest.mark.parametrize("cuts", [(), (40,)])
 def test_texts_without_any_target_in_the_training_alone_warn(
-    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...],
-    more: dict[str, float],
+    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...], more: str
 ) -> None:  # fmt: skip
     columns = {"model/rows_silent": (np.arange(0, 50, 10), np.array(looks)),
                "model/eval_rows_silent": (np.array([45, 60, 75]), np.array(evaluated)),
                "model/target_shift": (np.arange(0, 50, 10), np.full(5, shift))}  # fmt: skip
-    columns |= {name: (np.arange(0, 50, 10), np.full(5, value)) for name, value in more.items()}
+    columns |= {more: (np.arange(0, 50, 10), np.ones(5))} if more else {}
     said = [one.rule for one in findings([RowsSilent()], columns, cuts=cuts).values()]
     assert said == ["rows_silent"] * (warned and not more)  # some answers of a policy, or pairs, count for nothing
 

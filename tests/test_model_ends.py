@@ -499,3 +499,16 @@ def test_a_full_stop_in_front_of_the_end_ends_no_text_where_it_stands_within_tex
     alive = alive if goes_on else alive & (PLACES != 1)  # what follows a turn's end is masked
     found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
     assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)
+
+
+@pytest.mark.parametrize(("lengths", "token"), [([8, 8, 10, 10, 12, 12], END), ([8] * 5 + [12], math.nan)])
+def test_a_token_of_the_end_is_known_in_rows_with_little_padding(lengths: list[int], token: float) -> None:
+    """Of the rows with padding of three places or more all have as many targets."""
+    many = torch.tensor(lengths)[:, None]
+    tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(3))
+    tokens[torch.arange(6), many[:, 0] - 1] = END
+    tokens[:, 2] = torch.arange(12, 18)
+    tokens = torch.where(PLACES < many, tokens, PADDING)
+    alive = (PLACES >= many // 2 - 1) & (PLACES < many - 2)
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
+    assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)

@@ -508,7 +508,7 @@ def test_a_token_of_the_end_is_known_in_rows_with_little_padding(lengths: list[i
     tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(3))
     tokens[torch.arange(6), many[:, 0] - 1] = END
     tokens[:, 2] = torch.arange(12, 18)
-    tokens = torch.where(PLACES < many, tokens, PADDING)
-    alive = (PLACES >= many // 2 - 1) & (PLACES < many - 2)
+    tokens = torch.where(many > PLACES, tokens, PADDING)
+    alive = (many // 2 - 1 <= PLACES) & (many - 2 > PLACES)
     found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
     assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)

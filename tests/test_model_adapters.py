@@ -13,7 +13,8 @@ from rule_curves import found  # noqa: E402
 from torch import nn  # noqa: E402
 
 from barograph.doctor.rules.activations.groups import AdaptersDrawn, AdaptersMerged, AdaptersZero  # noqa: E402
-from barograph.probes.model.adapters import Adapters, _drawn, find  # noqa: E402
+from barograph.probes.model.adapters import Adapters, find  # noqa: E402
+from barograph.probes.model.adapters_drawn import as_drawn  # noqa: E402
 from barograph.probes.model.frozen import frozen_figures  # noqa: E402
 from barograph.probes.model.rounds import ModelRound  # noqa: E402
 
@@ -165,7 +166,7 @@ def test_factors_of_few_columns_are_judged_together(way: str) -> None:
             seconds = [one @ (torch.eye(4) + torch.randn(4, 4)) for one in seconds]
         elif way == "singular vectors":
             seconds = [torch.linalg.qr(one)[0] for one in seconds]
-        drawn += float(_drawn(seconds, [torch.ones(4, 8)] * 8))
+        drawn += float(as_drawn(seconds, [torch.ones(4, 8)] * 8))
     assert drawn >= 10 if way == "random" else drawn == 0
 
 

@@ -374,16 +374,18 @@ def test_rows_without_any_target_are_counted(silent: int, share: float) -> None:
         ([0.2, 0.3, 0.2, 0.25, 0.2], [0.0, 0.0, 0.0], 0.0, False),  # a masked model
     ],
 )
-@pytest.mark.parametrize("more", [{}, {"train/reward": 1.0}, {"model/loss_ranks": 1.0}])
+@pytest.mark.parametrize(
+    "more", ["", "train/reward", *(f"model/{name}" for name in ("loss_ranks", "preference_averaged",
+             "preference_compared", "judged_shift", "ratio_not_raised"))],
+)  # fmt: skip
 @pytest.mark.parametrize("cuts", [(), (40,)])
 def test_texts_without_any_target_in_the_training_alone_warn(
-    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...],
-    more: dict[str, float],
+    looks: list[float], evaluated: list[float], shift: float, warned: bool, cuts: tuple[int, ...], more: str
 ) -> None:  # fmt: skip
     columns = {"model/rows_silent": (np.arange(0, 50, 10), np.array(looks)),
                "model/eval_rows_silent": (np.array([45, 60, 75]), np.array(evaluated)),
                "model/target_shift": (np.arange(0, 50, 10), np.full(5, shift))}  # fmt: skip
-    columns |= {name: (np.arange(0, 50, 10), np.full(5, value)) for name, value in more.items()}
+    columns |= {more: (np.arange(0, 50, 10), np.ones(5))} if more else {}
     said = [one.rule for one in findings([RowsSilent()], columns, cuts=cuts).values()]
     assert said == ["rows_silent"] * (warned and not more)  # some answers of a policy, or pairs, count for nothing
 
@@ -495,5 +497,18 @@ def test_a_full_stop_in_front_of_the_end_ends_no_text_where_it_stands_within_tex
     tokens[torch.arange(6), LENGTHS[:, 0] - 2] = 9
     tokens[:, 1] = 9
     alive = alive if goes_on else alive & (PLACES != 1)  # what follows a turn's end is masked
+    found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
+    assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)
+
+
+@pytest.mark.parametrize(("lengths", "token"), [([8, 8, 10, 10, 12, 12], END), ([8] * 5 + [12], math.nan)])
+def test_a_token_of_the_end_is_known_in_rows_with_little_padding(lengths: list[int], token: float) -> None:
+    """Of the rows with padding of three places or more all have as many targets."""
+    many = torch.tensor(lengths)[:, None]
+    tokens = torch.randint(1, 30, (6, 12), generator=torch.Generator().manual_seed(3))
+    tokens[torch.arange(6), many[:, 0] - 1] = END
+    tokens[:, 2] = torch.arange(12, 18)
+    tokens = torch.where(many > PLACES, tokens, PADDING)
+    alive = (many // 2 - 1 <= PLACES) & (many - 2 > PLACES)
     found = dict(zip(texts.ENDS, texts.of_ends(tokens, alive), strict=True))
     assert float(found["end_ignored"]) == pytest.approx(token, nan_ok=True)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from barograph.probes.model.adapters_by import AdaptersBy
+from barograph.probes.model.adapters_drawn import as_drawn
 from barograph.probes.model.adapters_off import AdaptersOff
 from barograph.probes.model.factors import is_product, scale_of
 from barograph.probes.model.guest import after, before, is_compiled
@@ -38,11 +40,9 @@ _PARTS = 8  # parameters of one layer and its adapter, at most
 _NAMES = 40  # of layers
 _LAYERS, _ELEMENTS = 4, 1 << 14  # whose layers are compared, and how much of each
 _EVERY = 10  # steps between two comparisons
-_DRAWN = 1024  # elements of the second factors, at least, that say how they were drawn
 _HELD, _PATIENT = 16, 4  # modules with frozen factors that are listened to; steps, at most
 _LEAST_BITS = 1.5  # of a weight of a layer that is held in few bits
 _LISTENED = 4  # layers that are listened to, until one of them is called
-_DEVIATIONS = 4.0  # of a size that is drawn
 
 
 class Adapter(NamedTuple):
@@ -220,7 +220,7 @@ class Adapters:
         self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
-        self._off = AdaptersOff(*_first(model))
+        self._off, self._by = AdaptersOff(*_first(model)), AdaptersBy(*_narrowest(model))
 
     def has(self, name: str, parameter: Any) -> bool:
         """Whether a parameter is part of an adapter."""
@@ -238,11 +238,12 @@ class Adapters:
         self._scale.put(current)
         self._held.put(current)
         self._off.put(current)
+        self._by.put(current)
         frozen = [one for one in self.found if not one.layer.requires_grad and one.second.requires_grad]
         if not self._steps and (frozen or self._packed):
             known: list[Adapter | Packed] = [*frozen, *self._packed]
             pairs = [(one.first.detach(), one.second.detach()) for one in known]
-            drawn = _drawn([second for _, second in pairs], [first for first, _ in pairs])
+            drawn = as_drawn([second for _, second in pairs], [first for first, _ in pairs])
             if drawn is not None:
                 current.put("adapters_drawn", ("",), drawn.reshape(1))
             idle = [(first == 0).all() & (second == 0).all() for first, second in pairs]
@@ -287,6 +288,7 @@ class Adapters:
         self._scale.close()
         self._held.close()
         self._off.close()
+        self._by.close()
 
 
 def product(one: Adapter) -> Tensor:
@@ -308,44 +310,6 @@ def _rows(layer: Tensor) -> Tensor:
 
 def _count(layer: Tensor) -> int:
     return max(1, _ELEMENTS // layer.shape[1])
-
-
-def _drawn(seconds: list[Tensor], firsts: list[Tensor]) -> Tensor | None:
-    """Whether the second factors are random numbers of one size, in all layers and in all columns: 1 or 0. None where
-    there are too few to say. Factors that were trained have columns that resemble each other, and other sizes."""
-    import torch
-
-    if sum(item.numel() for item in seconds) < _DRAWN or len(seconds) < 2:
-        return None
-    home, fine = seconds[0].device, []
-    resembles, pairs = [], 0.0  # how much columns resemble each other, squared, as a sum over pairs of them
-    by_shape: dict[Any, list[Tensor]] = {}
-    for item, first in zip(seconds, firsts, strict=True):
-        tall = (item if item.shape[0] >= item.shape[1] else item.T).float()
-        deviation = tall.square().mean().sqrt()
-        columns = tall.square().mean(0).sqrt() / deviation
-        shares = torch.nn.functional.normalize(tall, dim=0)
-        alike = (shares.T @ shares).fill_diagonal_(0.0)
-        count, rank = tall.shape
-        mine = rank * (rank - 1) / 2
-        both = alike.square().sum() / 2 * count  # of random numbers 1 for each pair, with a variance of 2
-        resembles.append(both.to(home))
-        pairs += mine
-        even = ((columns - 1).abs() <= _DEVIATIONS / (2 * count) ** 0.5).all()
-        flat = tall.pow(4).mean() / deviation**4
-        kurtosis = (flat < 3 + _DEVIATIONS * (24 / tall.numel()) ** 0.5) & (flat > 1.5)
-        unlike = both <= mine + _DEVIATIONS * (2 * mine) ** 0.5 + _DEVIATIONS
-        within = unlike & (tall.mean().abs() <= _DEVIATIONS * deviation / tall.numel() ** 0.5)
-        fine.append((deviation > 0) & even & kurtosis & within & (first != 0).any())
-        by_shape.setdefault(tuple(item.shape), []).append(deviation.to(home))
-    if pairs:
-        whole = torch.stack(resembles).sum()
-        slack = _DEVIATIONS * (2 * pairs) ** 0.5
-        fine.append((whole >= max(pairs - slack, 0.1 * pairs)) & (whole <= pairs + slack))
-    for shape, deviations in by_shape.items():
-        sizes = torch.stack(deviations)
-        fine.append((sizes.amax() / sizes.amin() - 1) <= 2 * _DEVIATIONS / (2 * shape[0] * shape[1]) ** 0.5)
-    return torch.stack([one.to(home) for one in fine]).all().float()
 
 
 class ScaleOfAdapter:
@@ -432,6 +396,16 @@ def _first(model: Any) -> tuple[Any, ...]:
             if layer is not module and getattr(layer, "weight", None) is not None:
                 return module, layer
     return ()
+
+
+def _narrowest(model: Any) -> tuple[Any, ...]:
+    """The adapted module with the smallest factors that holds the layer it is for, and these; else nothing."""
+    found: dict[int, tuple[Any, Any]] = {}
+    for name, module in model.named_modules() if not is_compiled() else ():  # a module is ahead of its parts
+        pair = _pair(name, module)
+        if pair and _layers(module, [weakref.ref(one) for one in pair]):
+            found[id(pair[0])] = module, pair
+    return min(found.values(), key=lambda one: sum(item.numel() for item in one[1]), default=())
 
 
 def _pair(name: str, module: Any) -> tuple[Any, Any] | None:

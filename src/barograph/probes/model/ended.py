@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FAMILIES = frozenset({
     "aligned", "answered", "answers", "asked", "beyond", "compared", "renamed", "modes", "statistics_apart",
     "inputs_of_evaluation", "centred", "eval_openings", "masks_given", "text_lengths", "side_inputs", "input_columns",
-    "given_classes", "given_columns", "evaluated", "adapters_off", "evaluated_losses",
+    "given_classes", "given_columns", "evaluated", "adapters_off", "evaluated_losses", "adapters_by",
     "evaluated_pieces", "evaluated_numbers", "evaluated_likeness", "evaluated_blocks", "evaluated_passages",
     "evaluated_things", "between", "between_pieces", "between_numbers", "between_likeness", "between_blocks",
     "between_passages", "between_things", "evaluated_groups", "between_groups", "evaluated_planes",

@@ -120,6 +120,7 @@ def make(
     _states(numbers, tables)
     _spectra(numbers, fields, tables)
     _activations(numbers, fields, tables)
+    fields |= _column(numbers, "adapters_by")
     fields |= outputs.fields_of(numbers) | given.fields_of(numbers) | spent.fields_of(numbers)
     if "finite" in numbers:
         fields |= finite.figures(*map(float, numbers["finite"][1][0]))

@@ -346,7 +346,8 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
     count = alive.sum(1)
     seen &= torch.where(rows, count, 0).amax() > torch.where(rows, count, tokens.shape[1]).amin()
     untold = (rows & ~alive.gather(1, last)[:, 0]).sum() / rows.sum()
-    ignored = _end_ignored(tokens, alive, size, last) & sure
+    filler = tokens[:, -1].index_select(0, size.argmax().reshape(1))[0]
+    ignored = _end_ignored(tokens, alive, filler) & sure
     untold, seen = torch.where(ignored, torch.ones_like(untold), untold), seen | ignored
     some, behind = alive.any(1), alive.long().cumsum(1) > 0
     padded = (tokens == tokens[:, -1:]).flip(1).long().cumprod(1).flip(1).bool()  # however few
@@ -354,7 +355,6 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
     lasts = ~(behind & ~alive & ~padded).any() & ~alive[:, 0].any()
     cut = lasts & some.any() & ~(~some & (size > 0)).any() & (len(tokens) >= _ENDS)
     share = (~some).sum() / len(tokens)
-    filler = tokens[:, -1].index_select(0, size.argmax().reshape(1))[0]
     inner = ~(padded & (tokens[:, -1:] == filler))  # places whose next token is one of the text
     inner[:, -1] = False
     dead = (inner & ~alive).sum(1)
@@ -399,12 +399,14 @@ def half_silent(alive: Tensor) -> Tensor:
     return ((~first.any() & second.all()) | (first.all() & ~second.any())).to(torch.float32)
 
 
-def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> Tensor:
+def _end_ignored(tokens: Tensor, alive: Tensor, filler: Tensor) -> Tensor:
     """Whether all rows with padding end with one token, which is never a target, though the one in front of it is one:
     of different tokens, or of one that stands within texts as often, with a target behind it; and of rows with other
-    numbers of targets. size: of each row's padding. last: where the row's last token is."""
+    numbers of targets. filler: what padding is made of, however little of it a row has."""
     import torch
 
+    size = (tokens == filler).flip(1).long().cumprod(1).sum(1)
+    last = (tokens.shape[1] - size - 1).clamp_min(1)[:, None]
     padded = (size > 0) & (size < tokens.shape[1] - 3)
     ends, before = (tokens.gather(1, at)[:, 0] for at in (last, (last - 1).clamp_min(0)))
     end = ends.index_select(0, size.argmax().reshape(1))
@@ -414,9 +416,8 @@ def _end_ignored(tokens: Tensor, alive: Tensor, size: Tensor, last: Tensor) -> T
     count = alive.sum(1)
     many = count.masked_fill(~padded, 0).amax() > count.masked_fill(~padded, tokens.shape[1]).amin()
     all_of_it = ((ends == end) & told | ~padded).all() & (padded.sum() >= _ENDS)
-    front = before.index_select(0, same.argmax().reshape(1))
-    within = torch.arange(tokens.shape[1], device=tokens.device)[None] < last - 1
-    goes_on = ((tokens == front) & within & alive).sum() >= padded.sum()  # it ends no text
+    within = alive & (torch.arange(tokens.shape[1], device=tokens.device)[None] < last - 1)
+    goes_on = (within & (tokens == before.index_select(0, same.argmax().reshape(1)))).sum() >= padded.sum()
     return all_of_it & ~asked & many & ((2 * same.amax() <= padded.sum()) | goes_on)
 
 

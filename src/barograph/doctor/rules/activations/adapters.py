@@ -1,8 +1,10 @@
 """By which number adapters are multiplied, beside what the configuration says of them; adapters that are not trained.
 
 In:   the scale and the rank that the watch saw; alpha, rank and rate of the configuration; parameters that get no
-      gradient any more, and evaluations; which share of an evaluation's passes ran without adapters.
-Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftOff`, `AdaptersOffInEvaluation`.
+      gradient any more, and evaluations; which share of an evaluation's passes ran without adapters; how strong these
+      are there.
+Out:  findings of `AdapterScale`, `AdapterAlone`, `AdaptersHeld`, `AdaptersLeftOff`, `AdaptersBaseMoves`,
+      `AdaptersOffInEvaluation`, `AdaptersStrength`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _OF_ADAPTERS = r"(?:(?:lora|adapter|peft|network|dora|low_?rank)_?)?"
 _ALPHA = expression(_OF_ADAPTERS + "alpha")
 _RANK = expression(_OF_ADAPTERS + "(?:r|rank|dim)")
+_STRENGTH = expression(r"(?:eval|test|infer|merge|interpolat)\w*?_?(?:strength|scale|weight|factor|alpha)")
 
 
 class AdapterScale(WatchRule):
@@ -274,4 +277,57 @@ class AdaptersOffInEvaluation(WatchRule):
             )  # fmt: skip
 
 
-RULES = (AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff, AdaptersBaseMoves, AdaptersOffInEvaluation)
+class AdaptersStrength(WatchRule):
+    """Evaluations have adapters of another strength than the training.
+
+    An adapted layer is linear in what it is given. In the training its output is that of the layer it is for, and the
+    scale times the product of both factors; the watch knows the scale from the graph, and the layer from a few hundred
+    rows, whatever it is held in. In all passes of two evaluations in a row the same layer has another output, and what
+    is more, or less, is along the factors' product (`model/adapters_by`): twice as much is added, as where adapters are
+    merged into the base and still added; or the product itself, where the scale is another number, as where they are
+    merged without it. Half of what is more may be something else, as where a layer of few bits is rounded anew. Nothing
+    is said of other strengths, of passes of several, where the configuration has a strength for evaluations or merging
+    (`merge_scale`), and of layers with more than 512 inputs.
+
+    What to do: merge by the model's own `merge_adapter()`, or add `scale * B @ A` to the weight, and skip the adapter
+    in the forward pass for as long.
+    """
+
+    name, family, kind, severity = "adapters_strength", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/adapters_by"
+    needs = ("=model/adapters_by", "=model/adapters_by_error", "=model/adapters_by_rest", "=model/adapters_by_scale")
+    least = 2
+    about = "Evaluations have adapters of another strength than the training."
+    thresholds: ClassVar = {
+        "evaluations": (2.0, "in a row; ours"),
+        "near": (0.1, "of a strength, to twice the training's, or to that of the product itself; ours"),
+        "apart": (0.25, "of the training's strength, at least; ours"),
+        "errors": (6.0, "standard errors; ours"),
+        "rest": (0.5, "of what is more, squared, that is something else; ours"),
+    }
+    remedies = ("merge `scale * B @ A` into the base, and do not add the adapter besides, until it is taken out again",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        error, rest, scale = (watched(history, f"adapters_by_{name}", place) for name in ("error", "rest", "scale"))
+        near = self.at["near"]
+        sure = abs(value - 1) > max(self.at["apart"], self.at["errors"] * error) and rest <= self.at["rest"]
+        twice, bare = abs(value / 2 - 1) <= near, abs(value * scale - 1) <= near
+        sure = sure and not any(numbers_named(history, _STRENGTH))
+        if self.lasts(sure and (twice or bare), place, self.at["evaluations"]):
+            causes = ["adapters applied twice: merged into the base for the evaluation, and still added"] * twice
+            causes += [
+                "merged without scaling: adapters are merged for the evaluation without alpha over the rank"
+            ] * bare
+            yield self.finding(
+                self._row[0][0], f"In evaluations an adapted layer adds {value:.3g} times what its adapter adds in the "
+                f"training{'' if twice else f', whose scale is {scale:.4g}: the product of both factors as it is'}.",
+                found=place[0], segment=place[2], confidence=0.95, causes=causes,
+                evidence={"times": rounded(value), "scale": rounded(scale), "standing": True},
+            )  # fmt: skip
+
+
+RULES = (
+    AdapterScale, AdapterAlone, AdaptersHeld, AdaptersLeftOff, AdaptersBaseMoves, AdaptersOffInEvaluation,
+    AdaptersStrength,
+)  # fmt: skip

@@ -7,6 +7,7 @@ Out:  findings of `AnswersLate`, `RowsSilent`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
@@ -112,6 +113,16 @@ class AnswersLate(WatchRule):
         )  # fmt: skip
 
 
+_OF_JUDGED = ("loss_ranks", "preference_averaged", "preference_compared", "judged_shift", "ratio_not_raised")
+
+
+def _is_of_judged(history: RunHistory, place: Place) -> bool:
+    """Whether a loss raises some texts and lowers others, or compares them, or clips how far they move."""
+    if history.role("reward") is not None:
+        return True
+    return any(not math.isnan(watched(history, name, place)) for name in _OF_JUDGED)
+
+
 class RowsSilent(WatchRule):
     """A part of the training's texts has no target at all, and those of evaluations have.
 
@@ -119,8 +130,9 @@ class RowsSilent(WatchRule):
     no target anywhere, though none is padding alone, and none was cut in front of its answer; in two evaluations in
     a row each text has one. Nothing is learnt of these texts: most often the mark behind which targets begin is not
     found in them, or their prompts are counted too long. Of masked models, whose places are drawn, of policies and of
-    answers that are compared, of which some count for nothing, nothing is said; nor where each text of six looks in a
-    row had targets before any had none: a loss with a margin lets go of what is learnt.
+    answers that are judged or compared, of which some count for nothing, nothing is said: a hinge lets go of pairs that
+    are far enough apart, and a clipped ratio of what has moved far enough. Nor where each text of six looks in a row
+    had targets before any had none: a loss with a margin lets go of what is learnt.
 
     What to do: count the labels that are not -100 in each row of the prepared data, and look at rows that have none.
     """
@@ -146,8 +158,7 @@ class RowsSilent(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         channel = history.channel("model/rows_silent")
         least = 0.0
-        other = history.role("reward") is not None or watched(history, "loss_ranks", place) >= 0
-        plain = not other and watched(history, "target_shift", place) == 1
+        plain = not _is_of_judged(history, place) and watched(history, "target_shift", place) == 1
         if value == 0 and channel is not None and plain:
             rows = channel.rows()
             known = rows.value[(rows.segment == place[2]) & (rows.time <= place[1])]

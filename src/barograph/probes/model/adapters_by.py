@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("adapters_by", "adapters_by_error", "adapters_by_rest", "adapters_by_scale")
-_OUTPUTS, _ROWS, _WIDEST = 8, 512, 512  # outputs, rows of a pass, inputs at most: sums have as many columns
+_OUTPUTS, _ROWS, _WIDEST = 8, 128, 512  # outputs, rows of a pass, inputs at most: sums have as many columns
 _ALL, _EVERY, _MOST = 16, 8, 64  # passes of the training: the first ones, then each eighth; at most
 _PASSES, _LEAST = 8, 16  # of an evaluation, at most; rows, at least
 _RIDGE = 1e-9  # of the mean square of an input

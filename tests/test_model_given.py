@@ -55,6 +55,15 @@ def test_the_column_that_lies_the_furthest_beyond_is_recorded() -> None:
     assert (seen["narrow_dimension"], seen["narrow_number"]) == (1, 1) and seen["narrow_times"] > 300
 
 
+def test_rows_of_an_evaluation_are_looked_at_evenly() -> None:
+    held = table(rows=240).sort(0).values  # it lies in an order
+    seen = recorded(columns, [[table()]] * 3, [[held]])
+    number = int(seen["column_number"])
+    assert seen["column_eval_mean"] == pytest.approx(float(held[:, number].mean()), abs=0.05)
+    assert seen["column_eval_deviation"] == pytest.approx(float(held[:, number].std()), rel=0.1)
+    assert abs(seen["column_mean"]) < 0.4 and seen["column_beyond"] < 0
+
+
 @pytest.mark.parametrize(
     "evaluation",
     [
@@ -182,6 +191,12 @@ STEPS = np.arange(1, 8) * 20
 BEYOND = {"column_beyond": 3.1, "column_looks": 8.0, "column_low": -3.0, "column_high": 3.0, "column_median": 21.6,
           "column_place": 0.0, "column_dimension": 1.0, "column_number": 3.0, "column_deviation": 1.0,
           "column_eval_deviation": 9.0, "narrow_times": 1.0}  # fmt: skip
+CELSIUS = BEYOND | {"column_beyond": 0.7, "column_low": -1.0, "column_high": 32.0, "column_median": 57.0,
+                    "column_mean": 15.0, "column_eval_mean": 59.5, "column_deviation": 5.5,
+                    "column_eval_deviation": 9.5}  # fmt: skip
+FAHRENHEIT = CELSIUS | {"column_low": 30.0, "column_high": 90.0, "column_median": 14.6, "column_beyond": 0.2,
+                        "column_mean": 59.0, "column_eval_mean": 15.2, "column_deviation": 9.9,
+                        "column_eval_deviation": 5.4}  # fmt: skip
 NARROW = {f"narrow_{name.removeprefix('column_')}": value for name, value in BEYOND.items() if "_" in name}
 NARROW |= {"column_beyond": 0.0, "narrow_times": 31.0, "narrow_median": -1.5}
 
@@ -200,6 +215,14 @@ def said(rule: Any, figures: dict[str, float], worse: float, pieces: Any = (), f
         (BEYOND, 0.9, False),  # better than the training
         (BEYOND | {"column_beyond": 2.9}, 1.0, False),  # it went on, or has grown
         (BEYOND | {"column_looks": 7.0}, 1.0, False),
+        (CELSIUS, 1.2, True),
+        (FAHRENHEIT, 1.2, True),
+        (CELSIUS, 0.9, False),
+        (CELSIUS | {"column_looks": 7.0}, 1.2, False),
+        (CELSIUS | {"column_beyond": -0.1}, 1.2, False),
+        (CELSIUS | {"column_eval_mean": 63.0}, 1.2, False),
+        (CELSIUS | {"column_eval_deviation": 5.5}, 1.2, False),  # it has moved
+        (CELSIUS | {"column_high": 900.0}, 1.2, False),  # no temperature
         (NARROW, 1.2, True),
         (NARROW, 1.05, False),
         (NARROW | {"narrow_times": 29.0}, 1.2, False),

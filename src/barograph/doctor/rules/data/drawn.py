@@ -52,10 +52,10 @@ class DrawnApart(WatchRule):
       noise is left by the model, with any sampler.
     - It is rougher there by as much, and in four evaluations in a row rougher from one to the next, by a seventh in
       all, while that loss has fallen to a quarter, and falls: what a better model says is used wrongly.
-    - What it is given first has the training's size, to the same factor of two, and the times that the model is told
-      are in other units than in the training: one end of them lies beyond all of the training's times by three widths
-      of these, or both ends are within a fiftieth of that width. No look at the training has a time that is further
-      from its mean end than its ends are apart: levels of noise that may be any number are seldom the largest ones.
+    - What it is given first has the training's size, to the same factor of two, and the times that it is given are in
+      other units than in the training: one end of them lies beyond all of the training's times by three widths of
+      these, or both ends are within a fiftieth of that width. No look at the training has a time that is further from
+      its mean end than its ends are apart: levels of noise that may be any number are seldom the largest ones.
 
     An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
 
@@ -117,7 +117,7 @@ class DrawnApart(WatchRule):
             yield self._say(what, ours, drawn, place)
 
     def _in_other_units(self, history: RunHistory, ours: _Ends, drawn: _Drawing, place: Place) -> bool:
-        """Whether what is drawn begins like the training's noise, and is told other times than that has."""
+        """Whether what is drawn begins like the training's noise, and comes with other times than that has."""
         sizes, rough = numpy.median(ours.std, axis=1), numpy.median(ours.rough, axis=1)
         if not (rough.max() >= self.at["end"] and drawn.first_rough >= self.at["noise"]):
             return False
@@ -196,11 +196,11 @@ class DrawnApart(WatchRule):
             causes = ["time reversed: the sampler goes through its times in the other direction"]
         elif what == "units":
             least, most = (f"{one:.3g}" for one in numpy.median(ours.time, axis=1))
-            message = (f"Where examples are drawn, the model is told times from {drawn.first_time:.3g} to "
+            message = (f"Where examples are drawn, the model is given times from {drawn.first_time:.3g} to "
                        f"{drawn.last_time:.3g}; those of the training are about {least} at the least, and {most} at "
                        "the greatest.")  # fmt: skip
-            causes = ["time scaled otherwise: a drawing tells the model its times in other units than the training, as "
-                      "the number of a step"]  # fmt: skip
+            causes = ["time scaled otherwise: where examples are drawn, times are in other units than in the training, "
+                      "as the number of a step"]  # fmt: skip
         elif what == "left":
             rough = float(numpy.median(ours.rough, axis=1).min())
             message = (f"What is drawn ends, at time {drawn.last_time:.3g}, with a roughness of {drawn.last_rough:.2g} "

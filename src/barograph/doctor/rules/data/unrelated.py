@@ -137,6 +137,11 @@ class UnrelatedLabels(WatchRule):
         low, high = numpy.quantile(values, (0.05, 0.95))
         return bool(guess * (1 - self.at["fell"]) < low and high < guess)
 
+    def _came_down(self, guess: float, off: float) -> bool:
+        """Whether the loss was above a guess's at first, and is that: all are alike, and hardly any gradient is left
+        to change weights now."""
+        return float(numpy.median(self._begun)) >= (1 + 2 * self.at["near"]) * guess and off <= self.at["exact"]
+
     def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs, queued = paired > 1, watched(history, "loss_queue", place) > 0
@@ -165,9 +170,7 @@ class UnrelatedLabels(WatchRule):
         ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
         by_heart = _by_heart(history, guess, place) and not (pairs and _comes_nearer(history, place))
         slow = early - late > self.at["fell"] * guess and not by_heart
-        fell = pairs and float(numpy.median(self._begun)) >= (1 + 2 * self.at["near"]) * guess
-        fell = fell and off <= self.at["exact"]
-        if not ranked and (slow or not (fell or _moves(history, place))):
+        if not ranked and (slow or not ((pairs and self._came_down(guess, off)) or _moves(history, place))):
             return
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return

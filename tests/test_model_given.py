@@ -55,6 +55,15 @@ def test_the_column_that_lies_the_furthest_beyond_is_recorded() -> None:
     assert (seen["narrow_dimension"], seen["narrow_number"]) == (1, 1) and seen["narrow_times"] > 300
 
 
+def test_columns_that_have_what_another_one_has_are_counted() -> None:
+    level = torch.tensor([3.0, 20.0, 60.0, 150.0, 400.0])
+    rows = [level + level / 6 * table(rows=128) for _ in range(4)]
+    seen = recorded(columns, [[one] for one in rows[:3]], [[rows[3].flip(1)]])
+    assert (seen["column_moved"], seen["column_swapped"]) == (4, 4)  # the one in the middle stays
+    seen = recorded(columns, [[one] for one in rows[:3]], [[1000 + rows[3]]])
+    assert (seen["column_moved"], seen["column_swapped"]) == (5, 0)
+
+
 def test_rows_of_an_evaluation_are_looked_at_evenly() -> None:
     held = table(rows=240).sort(0).values  # it lies in an order
     seen = recorded(columns, [[table()]] * 3, [[held]])
@@ -234,6 +243,18 @@ def test_a_column_in_other_units_is_told_at_three_evaluations(
     figures: dict[str, float], worse: float, told: bool, pieces: tuple[int, ...]
 ) -> None:
     assert said(EvaluationColumns(), figures, worse, pieces) == [20] * told
+
+
+@pytest.mark.parametrize(
+    ("moved", "swapped", "cause"),
+    [(5.0, 5.0, "columns in another order"), (5.0, 4.0, "normalisation differs"), (3.0, 3.0, "normalisation differs")],
+)
+def test_columns_that_all_have_what_others_have_are_in_another_order(moved: float, swapped: float, cause: str) -> None:
+    figures = BEYOND | {"column_moved": moved, "column_swapped": swapped}
+    series = {f"model/{name}": (STEPS, np.full(len(STEPS), value)) for name, value in figures.items()}
+    series |= {"train/loss": (np.arange(140), np.ones(140)), "val/loss": (STEPS - 1, np.full(len(STEPS), 1.2))}
+    (one,) = found([EvaluationColumns()], series, ())
+    assert one.causes[0].startswith(cause)
 
 
 OPENINGS = {"eval_opening": 9.0, "eval_opening_share": 0.96, "eval_opening_known": 0.0}

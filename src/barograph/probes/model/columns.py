@@ -28,6 +28,7 @@ _INPUTS, _PASSES = 3, 4  # of a model; of an evaluation
 _ENOUGH = 64  # numbers of a column in an evaluation
 _VARIED = 16  # different numbers of a column of an evaluation: fewer may be a setting, or a flag
 _TABLE, _LEAST_ROWS, _LEAST_COLUMNS = 1 << 18, 16, 4  # numbers of a table, at most; its rows and columns, at least
+_MOVED, _ALIKE, _WIDER = 2.0, 0.5, 1.5  # of the training's deviations: between means; times a deviation
 CENTRED = ("eval", "training", "passes", "looks")
 FIGURES = ("looks", "low", "high", "deviation", "median", "eval_deviation", "mean", "eval_mean", "place", "dimension",
            "number")  # fmt: skip
@@ -180,6 +181,19 @@ def _thinned(tensor: Tensor, dimension: int) -> Tensor:
     return tensor
 
 
+def _of_other_columns(table: Any, names: Sequence[str], one: Mapping[str, float]) -> dict[str, float]:
+    """`column_moved`: how many columns of the dimension of this one have a mean in evaluations that lies two of the
+    training's deviations away or more; `column_swapped`: how many of these have mean and deviation of another one."""
+    if not one:
+        return {}
+    same = [at for at, name in enumerate(names) if name.startswith(f"{one['place']:.0f} {one['dimension']:.0f} ")]
+    _, _, _, mine, _, theirs, mean, other, *_ = table[:, same]
+    moved = abs(other - mean) > _MOVED * mine
+    near = abs(other[:, None] - mean) <= _ALIKE * mine
+    near &= (theirs[:, None] <= _WIDER * mine) & (mine <= _WIDER * theirs[:, None])
+    return {"column_moved": float(moved.sum()), "column_swapped": float((moved & near.any(1)).sum())}
+
+
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """`FIGURES` of the column of an evaluation that lies furthest beyond the training's, as `column_…`, with how far
     in widths of all of the training's numbers; and of the one that is the narrowest beside it, as `narrow_…`."""
@@ -199,6 +213,7 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         beyond = max(beyond, (far, figures), key=lambda one: one[0])
         narrow = max(narrow, (deviation / theirs, figures), key=lambda one: one[0])
     found = {f"column_{name}": value for name, value in beyond[1].items()}
+    found |= _of_other_columns(table, names, beyond[1])
     found |= {f"narrow_{name}": value for name, value in narrow[1].items()}
     tables = numbers["centred"][1].T.tolist() if "centred" in numbers else ()
     if tables:

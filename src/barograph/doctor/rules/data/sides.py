@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_ORDER = ["columns in another order: columns of the evaluation's inputs are not those of the training's"]
+_BY_NAME = ["pick columns by their names, in one order, in both"]
 _DEGREES = (
     ("Fahrenheit beside those of Celsius", 1.8, 32.0, -60.0, 60.0),
     ("Celsius beside those of Fahrenheit", 1 / 1.8, -32 / 1.8, -76.0, 140.0),
@@ -98,7 +100,9 @@ class EvaluationColumns(WatchRule):
     of a column's numbers lie beyond all of the training's, which lie where temperatures do, and mean and deviation are
     those of the training, turned from one into the other, to three tenths of a deviation and to a fifth. Nothing is
     said where the evaluation's loss is below the training's, or the configuration names another domain; where it names
-    a curriculum, it is an info finding.
+    a curriculum, it is an info finding. Where four columns or more have a mean in evaluations that lies two of the
+    training's deviations away, and each of these has mean and deviation of another column of the training, the first
+    cause is that columns are in another order.
 
     What to do: prepare all columns by one function, with the training's statistics.
     """
@@ -116,6 +120,7 @@ class EvaluationColumns(WatchRule):
         "tails": (10.0, "of the training's deviations, its range at most: a few numbers make both, else; ours"),
         "last": (0.05, "of the range, its end, in which times lie that are held out; ours"),
         "worse": (1.1, "evaluation over training loss, where they are narrow; ours"),
+        "swapped": (4.0, "columns, all that have moved, that are as another one is; ours"),
         "degrees": (0.3, "of a deviation, that the mean may be off what degrees turned into others give; ours"),
         "spread": (1.2, "times what they give, the deviation, or its inverse; ours"),
         "evaluations": (3.0, "in a row; ours"),
@@ -142,12 +147,18 @@ class EvaluationColumns(WatchRule):
             names = ("number", "dimension", "place", "deviation", "eval_deviation")
             number, dimension, at, mine, here = (watched(history, f"{which}_{name}", place) for name in names)
             planned = is_curriculum(history)
+            swapped = watched(history, "column_swapped", place) if beyond else math.nan
+            order = swapped >= self.at["swapped"] and swapped == watched(history, "column_moved", place)
             yield self.finding(
                 self._row[0][0], f"Column {number:.0f} of dimension {dimension:.0f} of the model's input {at + 1:.0f} "
                 f"has the median {median:.4g} and the deviation {here:.3g} in evaluations, where the training's lies "
                 f"between {low:.4g} and {high:.4g}, with a deviation of {mine:.3g}"
-                + (f": as of degrees {degrees}." if degrees else "."), found=place[0], segment=place[2],
+                + (f": as of degrees {degrees}." if degrees else "")
+                + (f"; {swapped:.0f} columns in all have mean and deviation of another one." if order else "")
+                + ("" if degrees or order else "."), found=place[0], segment=place[2],
                 confidence=0.3 if planned else 0.95, severity="info" if planned else self.severity,
+                causes=_ORDER if order else list(self.causes),
+                remedies=_BY_NAME if order else list(self.remedies),
                 evidence={"low": rounded(low), "high": rounded(high), "median": rounded(median), "standing": True},
             )  # fmt: skip
 

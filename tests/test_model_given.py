@@ -55,6 +55,24 @@ def test_the_column_that_lies_the_furthest_beyond_is_recorded() -> None:
     assert (seen["narrow_dimension"], seen["narrow_number"]) == (1, 1) and seen["narrow_times"] > 300
 
 
+def test_columns_that_have_what_another_one_has_are_counted() -> None:
+    level = torch.tensor([3.0, 20.0, 60.0, 150.0, 400.0])
+    rows = [level + level / 6 * table(rows=128) for _ in range(4)]
+    seen = recorded(columns, [[one] for one in rows[:3]], [[rows[3].flip(1)]])
+    assert (seen["column_moved"], seen["column_swapped"]) == (4, 4)  # the one in the middle stays
+    seen = recorded(columns, [[one] for one in rows[:3]], [[1000 + rows[3]]])
+    assert (seen["column_moved"], seen["column_swapped"]) == (5, 0)
+
+
+def test_rows_of_an_evaluation_are_looked_at_evenly() -> None:
+    held = table(rows=240).sort(0).values  # it lies in an order
+    seen = recorded(columns, [[table()]] * 3, [[held]])
+    number = int(seen["column_number"])
+    assert seen["column_eval_mean"] == pytest.approx(float(held[:, number].mean()), abs=0.05)
+    assert seen["column_eval_deviation"] == pytest.approx(float(held[:, number].std()), rel=0.1)
+    assert abs(seen["column_mean"]) < 0.4 and seen["column_beyond"] < 0
+
+
 @pytest.mark.parametrize(
     "evaluation",
     [
@@ -182,6 +200,12 @@ STEPS = np.arange(1, 8) * 20
 BEYOND = {"column_beyond": 3.1, "column_looks": 8.0, "column_low": -3.0, "column_high": 3.0, "column_median": 21.6,
           "column_place": 0.0, "column_dimension": 1.0, "column_number": 3.0, "column_deviation": 1.0,
           "column_eval_deviation": 9.0, "narrow_times": 1.0}  # fmt: skip
+CELSIUS = BEYOND | {"column_beyond": 0.7, "column_low": -1.0, "column_high": 32.0, "column_median": 57.0,
+                    "column_mean": 15.0, "column_eval_mean": 59.5, "column_deviation": 5.5,
+                    "column_eval_deviation": 9.5}  # fmt: skip
+FAHRENHEIT = CELSIUS | {"column_low": 30.0, "column_high": 90.0, "column_median": 14.6, "column_beyond": 0.2,
+                        "column_mean": 59.0, "column_eval_mean": 15.2, "column_deviation": 9.9,
+                        "column_eval_deviation": 5.4}  # fmt: skip
 NARROW = {f"narrow_{name.removeprefix('column_')}": value for name, value in BEYOND.items() if "_" in name}
 NARROW |= {"column_beyond": 0.0, "narrow_times": 31.0, "narrow_median": -1.5}
 
@@ -200,6 +224,14 @@ def said(rule: Any, figures: dict[str, float], worse: float, pieces: Any = (), f
         (BEYOND, 0.9, False),  # better than the training
         (BEYOND | {"column_beyond": 2.9}, 1.0, False),  # it went on, or has grown
         (BEYOND | {"column_looks": 7.0}, 1.0, False),
+        (CELSIUS, 1.2, True),
+        (FAHRENHEIT, 1.2, True),
+        (CELSIUS, 0.9, False),
+        (CELSIUS | {"column_looks": 7.0}, 1.2, False),
+        (CELSIUS | {"column_beyond": -0.1}, 1.2, False),
+        (CELSIUS | {"column_eval_mean": 63.0}, 1.2, False),
+        (CELSIUS | {"column_eval_deviation": 5.5}, 1.2, False),  # it has moved
+        (CELSIUS | {"column_high": 900.0}, 1.2, False),  # no temperature
         (NARROW, 1.2, True),
         (NARROW, 1.05, False),
         (NARROW | {"narrow_times": 29.0}, 1.2, False),
@@ -211,6 +243,18 @@ def test_a_column_in_other_units_is_told_at_three_evaluations(
     figures: dict[str, float], worse: float, told: bool, pieces: tuple[int, ...]
 ) -> None:
     assert said(EvaluationColumns(), figures, worse, pieces) == [20] * told
+
+
+@pytest.mark.parametrize(
+    ("moved", "swapped", "cause"),
+    [(5.0, 5.0, "columns in another order"), (5.0, 4.0, "normalisation differs"), (3.0, 3.0, "normalisation differs")],
+)
+def test_columns_that_all_have_what_others_have_are_in_another_order(moved: float, swapped: float, cause: str) -> None:
+    figures = BEYOND | {"column_moved": moved, "column_swapped": swapped}
+    series = {f"model/{name}": (STEPS, np.full(len(STEPS), value)) for name, value in figures.items()}
+    series |= {"train/loss": (np.arange(140), np.ones(140)), "val/loss": (STEPS - 1, np.full(len(STEPS), 1.2))}
+    (one,) = found([EvaluationColumns()], series, ())
+    assert one.causes[0].startswith(cause)
 
 
 OPENINGS = {"eval_opening": 9.0, "eval_opening_share": 0.96, "eval_opening_known": 0.0}

@@ -207,6 +207,30 @@ def test_a_schedule_that_begins_anew_behind_a_rate_that_was_loaded_is_a_warning(
     assert [(one.severity, one.step) for one in warned(some)] == [("warning", 300 + bool(loaded))] * says
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 600, 7)), (300, 301, 303)])
+@pytest.mark.parametrize(
+    ("before", "loaded", "end", "says"),
+    [
+        ("falls", True, 1e-4, True),  # told of the steps that are left
+        ("falls", False, 1e-4, False),  # a stage with a rate of its own
+        ("falls", True, 4e-4, False),
+        ("constant", True, 1e-4, False),  # a stair
+        ("falls", True, 0.0, False),  # `learning_rate_zero` is about that
+        ("falls", True, np.linspace(2e-4, 1e-4, 299), False),  # it goes on, from elsewhere
+    ],
+)
+def test_a_schedule_that_is_at_its_end_behind_a_resume_is_a_warning(
+    before: str, loaded: bool, end: float | np.ndarray, says: bool, pieces: tuple[int, ...]
+) -> None:
+    rate = np.linspace(1e-3, 5e-4, 600)
+    rate[:300] = 7.5e-4 if before == "constant" else rate[:300]
+    rate[300] = rate[299] if loaded else 1e-4
+    rate[301:] = end
+    told = {"train/loss": (np.arange(600), falling(600), SEGMENTS), "train/lr": (np.arange(600), rate, SEGMENTS)}
+    some = [one for one in found([rule() for rule in RULES], told, pieces) if one.rule == "schedule_ended"]
+    assert [(one.severity, one.step, one.found) for one in some] == [("warning", 301, 308)] * says
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns(("train/loss", "train/lr", "data/repeats", "train/epoch")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:

@@ -55,6 +55,25 @@ def test_pairs_whose_loss_hardly_moves_below_a_guess_are_nearly_equal_to_it(
     assert warned(columns)["unrelated_labels"].causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(
+    ("first", "level", "of", "moves", "told"),
+    [
+        (1.2, 1.0, "loss_pairs", 2e-5, True),  # all pairs are alike, and no gradient is left
+        (1.05, 1.0, "loss_pairs", 2e-5, False),
+        (1.2, 1.003, "loss_pairs", 2e-5, False),  # on its way
+        (1.2, 1.003, "loss_pairs", 1e-3, True),
+        (1.2, 1.0, "loss_classes", 2e-5, False),
+    ],
+)
+def test_pairs_that_have_come_down_to_a_guess_have_moved(
+    first: float, level: float, of: str, moves: float, told: bool
+) -> None:
+    loss = np.log(24) * np.where(STEP < 5, first, level + 1e-4 * np.random.default_rng(3).standard_normal(len(STEP)))
+    some = warned({"loss": every(loss)} | of_graph(**{of: 24.0, "update_p50": moves}))
+    assert ("unrelated_labels" in some) is told
+    assert not told or some["unrelated_labels"].confidence == (0.9 if moves > 1e-4 else 0.7)
+
+
 @pytest.mark.parametrize(("first", "cause"), [(1.0, "temperature inverted"), (1.1, "labels shifted")])
 def test_pairs_that_are_far_apart_at_first_are_not_nearly_equal(first: float, cause: str) -> None:
     guess = np.log(24)

@@ -27,9 +27,10 @@ AWAY: dict[str, Any] = {"last_std": 1.6, "last_rough": 0.95}
 
 
 def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = None, many: int = 10, fall: float = 0.0,
-           loss: float = 0.2, evaluated: float | None = None, **drawn: Any) -> list[Finding]:  # fmt: skip
+           loss: float = 0.2, evaluated: float | None = None, times: dict[str, float] | None = None,
+           **drawn: Any) -> list[Finding]:  # fmt: skip
     """Of a training and drawings that differ from the right ones. fall: of the last size, from one to the next. loss:
-    the last one, of a first of 1. evaluated: the last one of evaluations."""
+    the last one, of a first of 1. evaluated: the last one of evaluations. times: the least and greatest of a look."""
     here, dice = EVALUATIONS[:many], np.random.default_rng(2)
     columns: dict[str, Any] = {
         f"model/input_{name}": (LOOKS, value + 0.02 * dice.normal(size=len(LOOKS)))
@@ -38,6 +39,7 @@ def judged(pieces: tuple[int, ...] = (), training: dict[str, float] | None = Non
     for name, value in (RIGHT | drawn).items():
         falls = (1 - fall) ** np.arange(many) if name in ("last_std", "last_rough") else 1.0
         columns[f"model/drawn_{name}"] = here, value * falls + 0.0 * here
+    columns |= {f"model/time_{end}": (LOOKS, np.full(len(LOOKS), value)) for end, value in (times or {}).items()}
     columns["train/loss"] = LOOKS, np.maximum(loss, 1.0 - LOOKS / 60)
     if evaluated is not None:
         columns["val/loss"] = here, np.maximum(evaluated, 1.0 - (here - 100) / 30)
@@ -101,6 +103,28 @@ def test_what_a_better_model_draws_is_smoother(pieces: tuple[int, ...]) -> None:
     assert not judged(pieces, last_rough=0.24, fall=-0.06)  # hardly rougher than the training's
     assert not judged(pieces, last_rough=0.42, fall=-0.06, loss=0.4)  # the model has learnt little
     assert not judged(pieces, last_rough=0.42, fall=-0.06, last_time=0.8)  # the last step is a long one
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, 20, 3))])
+@pytest.mark.parametrize(
+    ("first", "last", "more", "told"),
+    [
+        (0.0, 15.0, {}, True),  # the number of the step
+        (15.0, 0.0, {}, True),
+        (0.0, 2.0, {}, False),
+        (0.0, 0.015, {}, True),  # a share, where the training has numbers
+        (0.0, 0.2, {}, False),
+        (0.0, 15.0, {"first_rough": 0.2}, False),  # no noise
+        (0.0, 80.0, {"first_std": 80.0}, False),  # levels of noise, which the numbers have
+        (0.0, 80.0, {"times": {"low": 0.0, "high": 9.0}}, False),  # levels that are seldom large
+        (0.0, 15.0, {"times": {}}, False),
+    ],
+)
+def test_times_of_a_drawing_are_in_the_units_of_the_training(
+    first: float, last: float, more: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    some = judged(pieces, **({"times": {"low": 0.01, "high": 0.99}, "first_time": first, "last_time": last} | more))
+    assert any(one.causes[0].startswith("time scaled otherwise") for one in some) is told
 
 
 def test_only_what_is_drawn_is_of_one_time() -> None:

@@ -158,7 +158,7 @@ LATE: dict[str, Any] = {
              "scheduler stepped too often", "schedule advanced twice", "rate too low after the resume",
              "schedule lost at the resume", "resumed at the wrong step", "schedule of another step",
              "schedule wound forward twice", "last_epoch wrong", "total steps wrong", "number of steps wrong",
-             "schedule state lost", "total_steps is what is left"),
+             "schedule state lost", "total_steps is what is left", "schedule ahead"),
 }
 OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
     ("sum", "errors_summed_over_a_reach", MEANDERS,
@@ -276,7 +276,7 @@ FAULTS: tuple[Row, ...] = (
      "start", (MEANDERS,), "the velocity that is learnt leads to noise, and what is drawn goes along it",
      {"also": ("velocity sign wrong", "target sign flipped", "target reversed", "velocity target reversed",
                "sampler goes the wrong way", "time reversed", "direction of the flow reversed", "sampler wrong",
-               "sampling wrong", "samples wrong", "sign error", "sampler and training disagree",
+               "sampling wrong", "samples wrong", "sign error", "sign reversed", "sampler and training disagree",
                "drawing differs from the training", "train and test differ")}),
     ("merged_and_still_added_to_be_heard", "adapters merged and added", "eval frozen data config divergence overfit",
      "start",
@@ -327,11 +327,12 @@ FAULTS: tuple[Row, ...] = (
      "divergence logging", "start", (PARADES,), "attention is not causal: each word is read before it is said",
      {"also": ("is_causal missing", "causal mask forgotten", "mask missing", "future visible", "future leaks",
                "sees the future", "attention mask missing", "labels leak", "target leaks into the input",
-               "labels in the input", "attention not causal", "bidirectional attention", "validation leak",
-               "tokens to come are seen", "loss too low")}),
+               "labels in the input", "labels can be seen", "attention not causal", "bidirectional attention",
+               "validation leak", "tokens to come are seen", "loss too low")}),
     ("rare_calls_drawn_oftener_and_weighed_besides", "rare classes counted twice", "eval config data overfit "
      "divergence plateau", "start", (BATS,), "rare species are drawn more often, and weigh more besides",
      {"also": ("class weights and a weighted sampler", "rare classes weighed twice", "balanced twice",
+               "rare classes made up for twice",
                "oversampled and weighted", "class imbalance corrected twice", "weights and sampler together",
                "rare classes weigh too much", "class weights wrong", "wrong class weights", "loss weights wrong",
                "sampler and weights both", "over-corrected imbalance", "weights not needed",

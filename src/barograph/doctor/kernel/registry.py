@@ -46,8 +46,8 @@ MODULES = (
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",
-    "activations.packed", "data.segments", "data.class_offsets", "data.groups",
-    "evaluation.multiplied",
+    "evaluation.saturates", "evaluation.multiplied", "activations.packed", "data.segments", "data.class_offsets",
+    "data.groups",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

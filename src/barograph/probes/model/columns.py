@@ -28,10 +28,13 @@ _INPUTS, _PASSES = 3, 4  # of a model; of an evaluation
 _ENOUGH = 64  # numbers of a column in an evaluation
 _VARIED = 16  # different numbers of a column of an evaluation: fewer may be a setting, or a flag
 _TABLE, _LEAST_ROWS, _LEAST_COLUMNS = 1 << 18, 16, 4  # numbers of a table, at most; its rows and columns, at least
+_MOVED, _ALIKE, _WIDER = 2.0, 0.5, 1.5  # of the training's deviations: between means; times a deviation
 CENTRED = ("eval", "training", "passes", "looks")
-FIGURES = ("looks", "low", "high", "deviation", "median", "eval_deviation", "place", "dimension", "number")
+FIGURES = ("looks", "low", "high", "deviation", "median", "eval_deviation", "mean", "eval_mean", "place", "dimension",
+           "number")  # fmt: skip
 """Of one column: looks at the training, in all of which its numbers lie between low and high and have this deviation;
-the evaluation's median and deviation; which input, which of its dimensions, and which place there, all from 0 on."""
+the evaluation's median and deviation; the mean of both; which input, which of its dimensions, and which place there,
+all from 0 on."""
 
 
 class InputColumns:
@@ -67,7 +70,7 @@ class InputColumns:
         if (off := _off_standard(tensor)) is not None:
             self._off[place] = torch.minimum(off, self._off.get(place, off).to(off.device))
             self._seen[place] = self._seen.get(place, 0) + 1
-        for dimension, table in _tables(tensor):
+        for dimension, table in _tables(tensor, False):
             at = place, dimension
             known = self._known.get(at)
             if at in self._left or (known is not None and known.shape[1] != table.shape[1]):
@@ -91,7 +94,7 @@ class InputColumns:
         whole = [len(tables) >= _PASSES or sum(one.shape[1] for one in tables) >= _ENOUGH for tables in had]
         if (whole and all(whole)) or not any(at == place for at, _ in self._known):
             return
-        for dimension, table in _tables(tensor):
+        for dimension, table in _tables(tensor, True):  # evaluations often lie in an order
             thin = table[:: max(1, len(table) // (2 * _ENOUGH))]
             self._evaluated.setdefault((place, dimension), []).append(thin.T.clone())
 
@@ -127,6 +130,8 @@ class InputColumns:
                 deviation,
                 values[:, values.shape[1] // 2],
                 values.std(1),
+                mean,
+                values.mean(1),
                 different.to(low.dtype),
             )
             names = tuple(f"{place} {dimension} {at}" for at in range(width))
@@ -150,11 +155,13 @@ def _off_standard(tensor: Tensor) -> Tensor | None:
     return torch.where(varied.sum() >= _LEAST_COLUMNS, torch.maximum(away, wide), math.inf)
 
 
-def _tables(tensor: Tensor) -> list[tuple[int, Tensor]]:
-    """Some numbers [n, columns] of each dimension that has columns; of a line of numbers, one column of dimension 1."""
+def _tables(tensor: Tensor, evenly: bool) -> list[tuple[int, Tensor]]:
+    """Some numbers [n, columns] of each dimension that has columns; of a line of numbers, one column of dimension 1.
+    Of the first rows, or of rows at even distances."""
     if mesh_of(tensor) is not None or not 1 <= tensor.dim() <= 4 or not tensor.numel():
         return []
-    some = local(tensor.detach())[:_ROWS]
+    some = local(tensor.detach())
+    some = some[:: max(1, len(some) // _ROWS)] if evenly else some[:_ROWS]
     if tensor.dim() == 1:
         return [(1, some.float()[:, None])]
     found = []
@@ -174,6 +181,19 @@ def _thinned(tensor: Tensor, dimension: int) -> Tensor:
     return tensor
 
 
+def _of_other_columns(table: Any, names: Sequence[str], one: Mapping[str, float]) -> dict[str, float]:
+    """`column_moved`: how many columns of the dimension of this one have a mean in evaluations that lies two of the
+    training's deviations away or more; `column_swapped`: how many of these have mean and deviation of another one."""
+    if not one:
+        return {}
+    same = [at for at, name in enumerate(names) if name.startswith(f"{one['place']:.0f} {one['dimension']:.0f} ")]
+    _, _, _, mine, _, theirs, mean, other, *_ = table[:, same]
+    moved = abs(other - mean) > _MOVED * mine
+    near = abs(other[:, None] - mean) <= _ALIKE * mine
+    near &= (theirs[:, None] <= _WIDER * mine) & (mine <= _WIDER * theirs[:, None])
+    return {"column_moved": float(moved.sum()), "column_swapped": float((moved & near.any(1)).sum())}
+
+
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     """`FIGURES` of the column of an evaluation that lies furthest beyond the training's, as `column_…`, with how far
     in widths of all of the training's numbers; and of the one that is the narrowest beside it, as `narrow_…`."""
@@ -184,15 +204,16 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
     beyond: tuple[float, dict[str, float]] = (-math.inf, {})
     narrow: tuple[float, dict[str, float]] = (0.0, {})
     for name, column in zip(names, table.T.tolist() if len(names) else (), strict=True):
-        _, low, high, deviation, median, theirs, different = column
+        _, low, high, deviation, median, theirs, *_, different = column
         if different < _VARIED or not all(map(math.isfinite, column)) or not min(deviation, theirs, high - low) > 0:
             continue
-        figures = dict(zip(FIGURES, (*column[:6], *map(float, name.split())), strict=True))
+        figures = dict(zip(FIGURES, (*column[:-1], *map(float, name.split())), strict=True))
         mine = ranges[name.partition(" ")[2]]
         far = min(max(median - most, least - median) / (most - least) for least, most in mine if most > least)
         beyond = max(beyond, (far, figures), key=lambda one: one[0])
         narrow = max(narrow, (deviation / theirs, figures), key=lambda one: one[0])
     found = {f"column_{name}": value for name, value in beyond[1].items()}
+    found |= _of_other_columns(table, names, beyond[1])
     found |= {f"narrow_{name}": value for name, value in narrow[1].items()}
     tables = numbers["centred"][1].T.tolist() if "centred" in numbers else ()
     if tables:

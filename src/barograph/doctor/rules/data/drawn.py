@@ -52,6 +52,10 @@ class DrawnApart(WatchRule):
       signal to noise, little is learnt there, and some noise is left by the model, with any sampler.
     - It is rougher there by as much, and in four evaluations in a row rougher from one to the next, by a seventh in
       all, while that loss has fallen to a quarter, and falls: what a better model says is used wrongly.
+    - What it is given first has the training's size, to the same factor of two, and the times that it is given are in
+      other units than in the training: one end of them lies beyond all of the training's times by three widths of
+      these, or both ends are within a fiftieth of that width. No look at the training has a time that is further from
+      its mean end than its ends are apart: levels of noise that may be any number are seldom the largest ones.
 
     An example that is changed from a time in the middle on, or noise that is drawn a little colder, is neither.
 
@@ -66,6 +70,8 @@ class DrawnApart(WatchRule):
     about = "Where examples are drawn, the model is given what its training never had at that time."
     thresholds: ClassVar = {
         "looks": (8.0, "at the training; ours"),
+        "beyond": (3.0, "widths of the training's times, an end of a drawing's; ours"),
+        "within": (0.02, "of that width, the distance between a drawing's ends; ours"),
         "size": (2.0, "times the deviation of all looks, or less than it; ours"),
         "alike": (2.0, "between the deviations of both ends of the times; ours"),
         "noise": (0.8, "of what noise has, of what a drawing begins with; ours"),
@@ -95,6 +101,8 @@ class DrawnApart(WatchRule):
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         ours, drawn = _training(history, place), _drawn(history, place)
         what = self._what(ours, drawn) if ours is not None else ""
+        if ours is not None and self._in_other_units(history, ours, drawn, place):
+            what = "units"
         loss = self._learnt(history, drawn, place) if what in ("left", "rougher") else math.nan
         if ours is not None and self._rises(what, drawn, loss, place) and self.first(place[2]):
             yield self._say("rougher", ours, drawn, place)
@@ -109,6 +117,23 @@ class DrawnApart(WatchRule):
         stays = _STAYS["whole" if what == "left" and drawn.last_rough >= self.at["whole"] else what] if away else 0.0
         if ends >= stays * self._before[0][2] and self.first(place[2]):
             yield self._say(what, ours, drawn, place)
+
+    def _in_other_units(self, history: RunHistory, ours: _Ends, drawn: _Drawing, place: Place) -> bool:
+        """Whether what is drawn begins like the training's noise, and comes with other times than that has."""
+        sizes, rough = numpy.median(ours.std, axis=1), numpy.median(ours.rough, axis=1)
+        if not (rough.max() >= self.at["end"] and drawn.first_rough >= self.at["noise"]):
+            return False
+        channels = [history.channel(f"model/time_{end}") for end in ("low", "high")]
+        if None in channels or not sizes.min() / self.at["size"] <= drawn.first_std <= self.at["size"] * sizes.max():
+            return False
+        low, high = (newest(one, *place, _LOOKS) for one in channels if one is not None)
+        least, most = float(numpy.nanmin(low)), float(numpy.nanmax(high))
+        early, late = numpy.median(ours.time, axis=1)
+        width, ends = most - least, (drawn.first_time, drawn.last_time)
+        if not (width > 0 and max(most - late, early - least) <= late - early):
+            return False
+        beyond = max(max(one - most, least - one) for one in ends) >= self.at["beyond"] * width
+        return beyond or abs(ends[1] - ends[0]) <= self.at["within"] * width
 
     def _what(self, ours: _Ends, drawn: _Drawing) -> str:
         """What is seen in this drawing."""
@@ -172,6 +197,13 @@ class DrawnApart(WatchRule):
             message = (f"Drawing begins with noise at time {drawn.first_time:.3g} and ends at {drawn.last_time:.3g}; "
                        "the training is given examples where that begins, and noise where it ends.")  # fmt: skip
             causes = ["time reversed: the sampler goes through its times in the other direction"]
+        elif what == "units":
+            least, most = (f"{one:.3g}" for one in numpy.median(ours.time, axis=1))
+            message = (f"Where examples are drawn, the model is given times from {drawn.first_time:.3g} to "
+                       f"{drawn.last_time:.3g}; those of the training are about {least} at the least, and {most} at "
+                       "the greatest.")  # fmt: skip
+            causes = ["time scaled otherwise: where examples are drawn, times are in other units than in the training, "
+                      "as the number of a step"]  # fmt: skip
         elif what == "left":
             rough = float(numpy.median(ours.rough, axis=1).min())
             message = (f"What is drawn ends, at time {drawn.last_time:.3g}, with a roughness of {drawn.last_rough:.2g} "

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
     from barograph.doctor.kernel.finding import Finding
 
+_ORDER = ["columns in another order: columns of the evaluation's inputs are not those of the training's"]
+_BY_NAME = ["pick columns by their names, in one order, in both"]
+_DEGREES = (
+    ("Fahrenheit beside those of Celsius", 1.8, 32.0, -60.0, 60.0),
+    ("Celsius beside those of Fahrenheit", 1 / 1.8, -32 / 1.8, -76.0, 140.0),
+)
+"""What evaluations have beside the training; times the training's numbers, and what is added; where these may lie."""
+
 
 class EvaluationUnits(WatchRule):
     """Evaluations are given a second input, as the times of a diffusion, in other units than the training.
@@ -88,8 +96,13 @@ class EvaluationColumns(WatchRule):
     times that go on, hardly do by that much. Or a column varies by a thirtieth of what it does in the training, or
     less, below the last twentieth of its range, where a time that is held out would lie, and the evaluation's loss is a
     tenth above the training's; that range is ten of its deviations or less, else a few numbers make both. What has
-    fewer than sixteen different numbers there may be a setting. Nothing is said where the evaluation's loss is below
-    the training's, or the configuration names another domain; where it names a curriculum, it is an info finding.
+    fewer than sixteen different numbers there may be a setting. Degrees Celsius and Fahrenheit lie nearer: there half
+    of a column's numbers lie beyond all of the training's, which lie where temperatures do, and mean and deviation are
+    those of the training, turned from one into the other, to three tenths of a deviation and to a fifth. Nothing is
+    said where the evaluation's loss is below the training's, or the configuration names another domain; where it names
+    a curriculum, it is an info finding. Where four columns or more have a mean in evaluations that lies two of the
+    training's deviations away, and each of these has mean and deviation of another column of the training, the first
+    cause is that columns are in another order.
 
     What to do: prepare all columns by one function, with the training's statistics.
     """
@@ -107,6 +120,9 @@ class EvaluationColumns(WatchRule):
         "tails": (10.0, "of the training's deviations, its range at most: a few numbers make both, else; ours"),
         "last": (0.05, "of the range, its end, in which times lie that are held out; ours"),
         "worse": (1.1, "evaluation over training loss, where they are narrow; ours"),
+        "swapped": (4.0, "columns, all that have moved, that are as another one is; ours"),
+        "degrees": (0.3, "of a deviation, that the mean may be off what degrees turned into others give; ours"),
+        "spread": (1.2, "times what they give, the deviation, or its inverse; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("normalisation differs: a column of the evaluation's inputs is in other units than in the training",)
@@ -117,6 +133,8 @@ class EvaluationColumns(WatchRule):
         meant = history.role("reward") is not None or elsewhere(history) or 0 < theirs < ours
         seen = came_by(evaluations_of(history), place[1]) and not meant
         beyond = value >= self.at["beyond"] and watched(history, "column_looks", place) >= self.at["looks"]
+        degrees = not beyond and value > 0 and self._turned(history, place)
+        beyond = beyond or bool(degrees)
         which = "column" if beyond else "narrow"
         low, high, median = (watched(history, f"{which}_{name}", place) for name in ("low", "high", "median"))
         narrow = watched(history, "narrow_times", place) >= self.at["narrow"] and median < high - self.at["last"] * (
@@ -129,13 +147,33 @@ class EvaluationColumns(WatchRule):
             names = ("number", "dimension", "place", "deviation", "eval_deviation")
             number, dimension, at, mine, here = (watched(history, f"{which}_{name}", place) for name in names)
             planned = is_curriculum(history)
+            swapped = watched(history, "column_swapped", place) if beyond else math.nan
+            order = swapped >= self.at["swapped"] and swapped == watched(history, "column_moved", place)
             yield self.finding(
                 self._row[0][0], f"Column {number:.0f} of dimension {dimension:.0f} of the model's input {at + 1:.0f} "
                 f"has the median {median:.4g} and the deviation {here:.3g} in evaluations, where the training's lies "
-                f"between {low:.4g} and {high:.4g}, with a deviation of {mine:.3g}.", found=place[0], segment=place[2],
+                f"between {low:.4g} and {high:.4g}, with a deviation of {mine:.3g}"
+                + (f": as of degrees {degrees}." if degrees else "")
+                + (f"; {swapped:.0f} columns in all have mean and deviation of another one." if order else "")
+                + ("" if degrees or order else "."), found=place[0], segment=place[2],
                 confidence=0.3 if planned else 0.95, severity="info" if planned else self.severity,
+                causes=_ORDER if order else list(self.causes),
+                remedies=_BY_NAME if order else list(self.remedies),
                 evidence={"low": rounded(low), "high": rounded(high), "median": rounded(median), "standing": True},
             )  # fmt: skip
+
+    def _turned(self, history: RunHistory, place: Place) -> str:
+        """What the evaluation's numbers are beside the training's, where they are the same temperatures."""
+        names = ("looks", "low", "high", "mean", "eval_mean", "deviation", "eval_deviation")
+        looks, low, high, ours, theirs, mine, here = (watched(history, f"column_{name}", place) for name in names)
+        if not (looks >= self.at["looks"] and min(mine, here) > 0):
+            return ""
+        for said, factor, moved, least, most in _DEGREES:
+            near = abs(theirs - factor * ours - moved) <= self.at["degrees"] * here
+            alike = 1 / self.at["spread"] <= here / (factor * mine) <= self.at["spread"]
+            if near and alike and least <= low and high <= most:
+                return said
+        return ""
 
 
 class EvaluationCentred(WatchRule):

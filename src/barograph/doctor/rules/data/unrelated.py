@@ -39,29 +39,31 @@ class UnrelatedLabels(WatchRule):
     When the run is over, or behind 1,000 rows, the last 200 rows (of pairs, and of keys beside a queue, 120) are looked
     at: a training may stay at a guess for long before it learns, and one that has learnt something in the end is well.
     Where the optimizer has counted several steps to a row, they are as many fewer rows, 40 at least. The mean of their
-    last half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size. Where
-    accuracies are far above a guess's, and the evaluation's loss is that of the training, all is learnt but how to say
-    it: the logits are nearly equal, as under a high temperature, or where similarities are multiplied by it instead of
-    divided (of pairs without a logged accuracy, by the answers that the watch has seen); that is the first cause, too,
-    where the loss of pairs is below a guess's in both halves, by four standard errors and half a percent, or where
-    nineteen of twenty rows are below it, and as many by less than a fiftieth, if the first five rows were within a
-    twentieth of it: logits that are nearly equal give no other loss. Where of pairs neither accuracy nor loss of the
-    evaluations got better since the first, nothing was learnt all the same: what is alike is near each other from the
-    start. Else inputs and targets have nothing to do with each other. A mean that fell by a fiftieth is of a slow
-    training, but where there are five evaluations or more, the last of a guess's loss or more, and a loss that began at
-    more than half as much again is one of a bad start: neither gives a finding. Of pairs, an accuracy that has risen
-    from evaluation to evaluation shows that something is learnt, however little the loss says of it; so does, of keys
-    beside a queue, an evaluation loss that is below the first by a hundredth, where the training's is below a guess's
-    as above. An evaluation may have more pairs than a batch, and a higher guess: one whose loss has come down by a
-    hundredth does not guess. Where the loss's graph has several terms, and in three looks or more what backward passes
-    are called with (`model/loss_given`) is not what is logged, by a tenth, nor the same but for a factor that stays
-    within a fiftieth, the logged loss is one of the terms, and need not be that of the classes or pairs: nothing is
-    said. Where less than half of all places are targets, as of a masked language model, it takes a thousand rows. Where
-    the first block's gradient is below a thousandth of the last block's (of a model without blocks: that of few layers
-    a millionth of that of others), the first cause is that gradients vanish; where the weights had grown fivefold in
-    the first hundred steps, that these were too large. So it is where the first block's gradient was a third of the
-    last block's or more at the first look, and is a thirtieth or less now. Where a decay that is added to the gradient
-    was larger than the loss's from the start, nothing is said: `decay_dominates` is about that.
+    last half is within 5% of ln n, and so was that of the other; weights change by steps of a usual size, or, of pairs,
+    have changed: the first five rows were a tenth above ln n or more, and both means are within a thousandth of it,
+    where all pairs are alike and hardly any gradient is left. Where accuracies are far above a guess's, and the
+    evaluation's loss is that of the training, all is learnt but how to say it: the logits are nearly equal, as under a
+    high temperature, or where similarities are multiplied by it instead of divided (of pairs without a logged accuracy,
+    by the answers that the watch has seen); that is the first cause, too, where the loss of pairs is below a guess's in
+    both halves, by four standard errors and half a percent, or where nineteen of twenty rows are below it, and as many
+    by less than a fiftieth, if the first five rows were within a twentieth of it: logits that are nearly equal give no
+    other loss. Where of pairs neither accuracy nor loss of the evaluations got better since the first, nothing was
+    learnt all the same: what is alike is near each other from the start. Else inputs and targets have nothing to do
+    with each other. A mean that fell by a fiftieth is of a slow training, but where there are five evaluations or more,
+    the last of a guess's loss or more, and a loss that began at more than half as much again is one of a bad start:
+    neither gives a finding. Of pairs, an accuracy that has risen from evaluation to evaluation shows that something is
+    learnt, however little the loss says of it; so does, of keys beside a queue, an evaluation loss that is below the
+    first by a hundredth, where the training's is below a guess's as above. An evaluation may have more pairs than a
+    batch, and a higher guess: one whose loss has come down by a hundredth does not guess. Where the loss's graph has
+    several terms, and in three looks or more what backward passes are called with (`model/loss_given`) is not what is
+    logged, by a tenth, nor the same but for a factor that stays within a fiftieth, the logged loss is one of the terms,
+    and need not be that of the classes or pairs: nothing is said. Where less than half of all places are targets, as of
+    a masked language model, it takes a thousand rows. Where the first block's gradient is below a thousandth of the
+    last block's (of a model without blocks: that of few layers a millionth of that of others), the first cause is that
+    gradients vanish; where the weights had grown fivefold in the first hundred steps, that these were too large. So it
+    is where the first block's gradient was a third of the last block's or more at the first look, and is a thirtieth or
+    less now. Where a decay that is added to the gradient was larger than the loss's from the start, nothing is said:
+    `decay_dominates` is about that.
 
     What to do: look at ten examples with their targets, as they go into the loss.
     """
@@ -79,6 +81,7 @@ class UnrelatedLabels(WatchRule):
         "pairs": (120.0, "where batches are pairs, or have keys beside a queue; ours"),
         "began": (1.5, "of ln n, at most, the first five rows; ours"),
         "near": (0.05, "of ln n; ours"),
+        "exact": (0.001, "of ln n, where hardly any gradient is left; ours"),
         "fell": (0.02, "of ln n, between two hundred rows; ours"),
         "accuracy": (5.0, "times a guess's; ours"),
         "alike": (0.05, "evaluation against training loss; ours"),
@@ -134,6 +137,11 @@ class UnrelatedLabels(WatchRule):
         low, high = numpy.quantile(values, (0.05, 0.95))
         return bool(guess * (1 - self.at["fell"]) < low and high < guess)
 
+    def _came_down(self, guess: float, off: float) -> bool:
+        """Whether the loss was above a guess's at first, and is that: all are alike, and hardly any gradient is left
+        to change weights now."""
+        return float(numpy.median(self._begun)) >= (1 + 2 * self.at["near"]) * guess and off <= self.at["exact"]
+
     def _judge(self, history: RunHistory, place: Place) -> Iterator[Finding]:
         paired = watched(history, "loss_pairs", place)
         pairs, queued = paired > 1, watched(history, "loss_queue", place) > 0
@@ -162,7 +170,7 @@ class UnrelatedLabels(WatchRule):
         ranked = accuracy >= self.at["accuracy"] and alike and accuracy <= classes
         by_heart = _by_heart(history, guess, place) and not (pairs and _comes_nearer(history, place))
         slow = early - late > self.at["fell"] * guess and not by_heart
-        if not ranked and (slow or not _moves(history, place)):
+        if not ranked and (slow or not ((pairs and self._came_down(guess, off)) or _moves(history, place))):
             return
         if evaluation < guess * (1 - 2 * self.at["near"]) or not self.first(place[2]):
             return
@@ -209,7 +217,7 @@ class UnrelatedLabels(WatchRule):
                                 "evaluations have a guess's loss or more: only its own examples are learnt."
                                 if by_heart else
                                 "nothing in the inputs says what the targets are."),
-            found=place[0], segment=place[2], confidence=0.9,
+            found=place[0], segment=place[2], confidence=0.9 if _moves(history, place) else 0.7,
             kind="vanishing" if vanished else "not_learning" if faded else "logits" if learnt else self.kind,
             causes=[*why, *(_NEARLY_EQUAL if learnt else []), labels, *others],
             remedies=list(_SMALLER if faded or (vanished and blown) else depth.REMEDIES if vanished else self.remedies),

@@ -1,7 +1,7 @@
 """What a resume left behind: weights, optimizer state, data, learning rate.
 
 In:   the series of the loss, and beside it learning rate, epoch, tokens, repeats, where a new segment begins.
-Out:  findings of `ResumeDiscontinuity`, `ResumedSchedule`.
+Out:  findings of `ResumeDiscontinuity`, `ResumedSchedule`, `ScheduleEnded`.
 
 A segment that starts anew, at a step below half of what the one before had come to and not above its first rows, is
 another stage or another try, and no resume: none of these rules looks at it.
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _STAIR = 1e-4  # of its factor, that two stairs of a learning rate differ at most
+_BEHIND = 8  # rows of a learning rate, before a resume and behind it
 _AS_FAR = 0.9  # of a leap: rows before the resume that were about as high
 
 
@@ -364,4 +365,49 @@ class ResumedSchedule(Borders):
         )
 
 
-RULES = (ResumeDiscontinuity, OptimizerStateLost, OlderWeights, StatisticsLost, ResumedSchedule)
+class ScheduleEnded(Borders):
+    """A learning rate that was falling is at its end from the second step behind a resume on.
+
+    It fell from row to row, by no more than a fifth, in the eight rows before the resume; comes once more as the
+    optimizer had it when it was saved; and is half of that or less in the seven rows behind, all of one value above 0.
+    So it is where a schedule is made for another number of steps at the resume, as those that are left, and its count
+    of steps is loaded: it is behind that number at once. A stage with a rate of its own has it in its first step.
+
+    What to do: give the schedule the number of all steps of the run, and load its state.
+    """
+
+    name, kind, severity = "schedule_ended", "resume", "warning"
+    needs: ClassVar[tuple[str, ...]] = ("loss", "lr")
+    about = "The learning rate is at the end of its schedule from the second step behind a resume on."
+    thresholds: ClassVar = {
+        "ratio": (1.25, "of two rows of a rate that falls, at most; ours"),
+        "ended": (0.5, "of the rate before, at most; ours"),
+    }
+    causes = ("schedule ends early: since the resume it is made for another number of steps, as those that are left",)
+    remedies = ("give the schedule the number of all steps of the run, and load its state",)
+    _rows = _BEHIND + 1
+
+    def over(self, history: RunHistory, border: Border) -> Iterator[Finding]:
+        rate = history.role("lr")
+        if rate is None or len(border.steps) < self._rows:
+            return
+        rows = rate.rows()
+        of_launch = (rows.segment == border.segment) & (rows.step >= border.step) & (rows.step < border.steps[-1])
+        behind = numpy.flatnonzero(of_launch)[:_BEHIND]
+        old = rows.value[(rows.segment == border.segment - 1) & (rows.step < border.step)][-_BEHIND:]
+        new = rows.value[behind]
+        if min(len(old), len(new)) < _BEHIND or not (numpy.isfinite(old).all() and (old > 0).all()):
+            return
+        falls = (old[1:] < old[:-1]).all() and (self.at["ratio"] * old[1:] >= old[:-1]).all()
+        loaded = old[-1] / self.at["ratio"] <= new[0] <= old[-1]
+        last = float(new[-1])
+        if falls and loaded and 0 < last <= self.at["ended"] * new[0] and numpy.allclose(new[1:], last, 1e-6, 0):
+            yield self.finding(
+                int(rows.step[behind[1]]), f"After the resume at step {border.step} the learning rate is {new[0]:.3g} "
+                f"once more, as it was, and {last:.3g} in each step behind it: the schedule is at its end.",
+                last_step=border.steps[-1], found=border.steps[-1], segment=border.segment, confidence=0.9,
+                evidence={"lr_before": rounded(float(new[0])), "lr_after": rounded(last)},
+            )  # fmt: skip
+
+
+RULES = (ResumeDiscontinuity, OptimizerStateLost, OlderWeights, StatisticsLost, ResumedSchedule, ScheduleEnded)

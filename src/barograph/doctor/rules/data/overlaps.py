@@ -59,6 +59,8 @@ class EvaluationOverlaps(Rule):
     (`model/loss_pairs`). So it is of rows with classes, three tenths of which or more are that near, unless an option
     of the split says so (`split: within subject`, `validation: last weeks`).
 
+    Where as many rows are exactly ones of the training (`evaluation_examples`), that says it all.
+
     A model of denoising is given examples that noise hides. Input and target of a row span a plane in which its example
     lies, whatever the noise (`model/evaluated_near_noised`): there the least angle between the planes of two rows is
     their distance.
@@ -125,6 +127,7 @@ class EvaluationOverlaps(Rule):
     least = 2
     about = "Evaluations are given windows or texts that overlap with the training's, or its examples mirrored."
     thresholds: ClassVar = {
+        "known": (0.9, "of the near copies, rows that are exactly ones of the training; ours"),
         "share": (0.25, "of an evaluation's rows that were looked at; ours"),
         "passages": (0.15, "of them, of passages, beyond those that chance gives; ours"),
         "windows": (0.1, "the same, of windows of a text; ours"),
@@ -206,6 +209,7 @@ class EvaluationOverlaps(Rule):
                 spread = passes == 1 or passes >= max(self.at["passes"], self.at["spread"] * value)
                 many = many and (name == "kin" or spread)
                 many = many and not (name == "near" and self._by_class(history, place))
+                many = many and not (name == "near" and self._are_whole(history, value, place))
                 many = many and (name != "siblings" or _are_texts(history, place))
                 many = many and not (name in _OF_TEXTS and self._are_alike(history, place))
                 if of_texts:
@@ -248,6 +252,10 @@ class EvaluationOverlaps(Rule):
         whole = watched(history, "evaluated_known", place)
         most = sides(history, place) * _ABOUT * chance_of_all(history, place)
         return whole >= self.at["whole"] and whole <= most
+
+    def _are_whole(self, history: RunHistory, value: float, place: Place) -> bool:
+        """Whether as many of an evaluation's rows are exactly ones that were trained on: that is said by itself."""
+        return watched(history, "evaluated_known", place) >= self.at["known"] * value
 
     def _by_class(self, history: RunHistory, place: Place, mixed: bool = False) -> bool:
         """Whether rows that are near each other may be those of one class. mixed: of targets that may be mixed, too,

@@ -33,3 +33,8 @@ def test_a_sum_that_stops_growing_is_told(pieces: tuple[int, ...]) -> None:
 def test_losses_of_any_digits_are_silent() -> None:
     dice = np.random.default_rng(1)
     assert not any(judged(dice.uniform(0.36, 0.45, 6)) for _ in range(200))
+
+
+def test_printed_losses_are_silent() -> None:
+    assert not judged([1.35, 1.28, 1.28, 1.29, 1.3, 1.32])
+    assert not judged([2.9, 3.0, 3.1, 3.05, 2.95, 3.15], 5.0)

@@ -97,7 +97,8 @@ class EvaluationMultiplied(WatchRule):
         seen = _Seen(value, *(of_look(history, f"evaluated_{name}", place) for name in names))
         channel, loss = history.role("eval_loss"), history.role("loss")
         logged = _logged_at(channel, place) if channel is not None else math.nan
-        point = self._point(history, seen, logged, place) if logged > 0 and 0 < value < math.inf else None
+        whole = logged > 0 and all(0 < one < math.inf for one in seen)
+        point = self._point(history, seen, logged, place) if whole else None
         if channel is None or point is None or loss is None or self._is_other(history, channel, seen, place):
             self._points = []
             return
@@ -113,10 +114,10 @@ class EvaluationMultiplied(WatchRule):
         """What the logged loss is, of the mean; None of the mean itself, and of what no number explains."""
         world = float(history.facts.get("world_size") or 1)
         near = self.at["share"] if world > 1 else self.at["near"]
-        known = [math.log(logged / one) for one in (seen.loss, seen.even) if one > 0]
-        others = (math.exp(min(seen.loss, 700.0)), seen.loss / math.log(2))
-        if any(abs(one) < near for one in known) or any(abs(math.log(logged / one)) < near for one in others):
-            return None
+        known = [math.log(logged) - math.log(one) for one in (seen.loss, seen.even)]
+        others = (math.log(logged) - seen.loss, math.log(logged) - math.log(seen.loss) + math.log(math.log(2)))
+        if any(abs(one) < near for one in (*known, *others)):
+            return None  # the mean, the perplexity, or bits
         train = usual(history.role("loss"), *place, _RECENT)
         for by, times in self._numbers(seen, world):
             fits = any(abs(one - math.log(times)) < near for one in known)
@@ -150,14 +151,15 @@ class EvaluationMultiplied(WatchRule):
         for other, one in history.channels.items():
             if one is not channel and not other.startswith(RECORDED) and plays("eval_loss", other):
                 value = _logged_at(one, place)
-                if value > 0 and any(abs(math.log(value / mean)) < near for mean in (seen.loss, seen.even) if mean > 0):
+                means = (seen.loss, seen.even)
+                if value > 0 and any(abs(math.log(value) - math.log(mean)) < near for mean in means):
                     return True
         return False
 
     def _goes_along(self, points: list[_Point]) -> bool:
         """Whether the number of times stays, while the mean changes."""
         means = [math.log(one.seen.even) for one in points]
-        ratios = [math.log(one.ratio) for one in points]
+        ratios = [math.log(one.value) - math.log(one.seen.even) for one in points]
         change, off = max(means) - min(means), max(ratios) - min(ratios)
         return change >= self.at["changes"] and off <= min(self.at["steady"], self.at["along"] * change)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LEAST, _MOST = 128, 160  # of the numbers of eight bits that a sum in bfloat16 has: those just above a power of two
 _EXACT = 1e-4  # of such a number, that a logged one may be off
-_KEPT = 8  # evaluations
+_KEPT, _DECIMALS = 8, 5  # evaluations; of a loss that may be printed
 
 
 class EvaluationSaturates(WatchRule):
@@ -64,7 +64,7 @@ class EvaluationSaturates(WatchRule):
         ours = usual(history.role("loss"), *place, _KEPT)
         if not ours >= self.at["below"] * losses.max() or len(set(losses.tolist())) < self.at["different"]:
             return
-        whole = _whole(losses)
+        whole = 0 if _is_rounded(losses) else _whole(losses)
         if whole and not _is_short(losses) and self.first(place[2]):
             unit = float(losses.min()) / whole
             yield self.finding(
@@ -82,6 +82,11 @@ def _whole(losses: numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]) -> int
         if times.max() <= _MOST and (abs(times - times.round()) <= _EXACT).all():
             return least
     return 0
+
+
+def _is_rounded(losses: numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]) -> bool:
+    """Whether all of them have five decimals or fewer, as printed ones do: whole multiples of a part of one anyway."""
+    return bool((abs(losses - losses.round(_DECIMALS)) <= 1e-9 * losses).all())
 
 
 def _is_short(losses: numpy.ndarray[tuple[int], numpy.dtype[numpy.float64]]) -> bool:

@@ -47,6 +47,14 @@ def test_planes_of_one_example_have_a_line_in_common_whatever_noise_and_weights(
     assert squares[~np.eye(40, dtype=bool)].min() > 0.05
 
 
+def test_sketches_are_the_same_within_autocast() -> None:
+    rows = torch.randn(6, 24, generator=torch.Generator().manual_seed(4))
+    plain = behind_noise.sketched(rows, rows + 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        within = behind_noise.sketched(rows, rows + 1)
+    assert plain is not None and within is not None and torch.equal(plain, within)
+
+
 def test_sines_are_those_of_the_singular_values() -> None:
     dice = np.random.default_rng(1)
     one, two = (dice.normal(size=(5, count * SIGNS)) for count in (2, 3))

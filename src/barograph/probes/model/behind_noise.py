@@ -47,7 +47,8 @@ def sketched(*rows: Tensor) -> Tensor | None:
     if first.dim() != 2 or first.shape[1] < _WIDE or any(one.shape != first.shape for one in rows):
         return None
     signs = torch.from_numpy(drawn_signs(first.shape[1])).to(first.device, torch.float32)
-    return torch.cat([one[:_OF_PASS].to(first.device).float() @ signs for one in rows], 1).T
+    with torch.autocast(first.device.type, enabled=False):  # of the program: 16 bits are too few
+        return torch.cat([one[:_OF_PASS].to(first.device).float() @ signs for one in rows], 1).T
 
 
 class Noised:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from barograph.probes.model.guest import after
+from barograph.probes.model.guest import after, is_compiled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ class TimeArgument:
     def _listen(self) -> None:
         """At the first look: to what makes embeddings of times."""
         model, self._model = self._model, None
-        if model is None:
+        if model is None or is_compiled():  # a hook would have its module compiled anew
             return
         some = [module for name, module in model.named_modules() if _EMBEDS.fullmatch(name.rpartition(".")[2])]
         self._handles = [after(one, self._embedded) for one in some[:_EMBEDDINGS]]

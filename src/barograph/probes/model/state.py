@@ -205,10 +205,10 @@ class ModelState:
     def _follow(self, parts: CalledParts) -> None:
         """The model is not called, and parts of it are known that are."""
         if parts.alone is not None:
-            if self._evaluated is not None:
-                self._evaluated.close()
+            for look in (self._evaluated, self._time, self._averaged):
+                if look is not None:
+                    look.close()
             self._time, self._evaluated = TimeArgument(parts.alone), EvaluatedLook(parts.alone)
-            self._averaged.close()
             self._averaged = EvaluatedWeights(parts.alone, self._written, *self._heard)
         else:
             several = {id(one): one for one in (parts.first, *parts.given, *parts.last) if one is not None}

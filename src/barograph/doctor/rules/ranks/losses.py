@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 _LOSS = expression(r"(?i)^ranks/(?:.*[/_.-])?(?:loss|nll|ce|bce|xent|cross_?entropy|mse)/max$")
+_FIRST, _PART = 3, 10  # rows
 
 
 class _Row(NamedTuple):
@@ -74,10 +75,11 @@ class RankLossStays(Rule):
             self._names = len(history.channels)
             self._series = sorted(name for name in history.channels if _LOSS.search(name))
         for name in self._series:
+            mean, ranks = (history.channel(f"{name[:-4]}/{what}") for what in ("mean", "max_rank"))
+            if mean is None or ranks is None or splits_model(history) or averages_workers(history):
+                continue
             rows = self._cursor.new(history.channel(name))
-            mean = history.channel(f"{name[:-4]}/mean")
-            ranks = history.channel(f"{name[:-4]}/max_rank")
-            if rows is None or mean is None or ranks is None or splits_model(history) or averages_workers(history):
+            if rows is None:
                 continue
             places = zip(
                 rows.step.tolist(), rows.time.tolist(), rows.segment.tolist(), rows.value.tolist(), strict=True
@@ -119,9 +121,6 @@ class RankLossStays(Rule):
                 confidence=0.85, evidence={"rank": kept[0].rank, "loss": rounded(now), "others": rounded(low),
                                            "standing": True},
             )  # fmt: skip
-
-
-_FIRST, _PART = 3, 10  # rows
 
 
 RULES = (RankLossStays,)

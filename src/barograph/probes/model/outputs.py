@@ -29,6 +29,7 @@ from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.prompts import Asked
 from barograph.probes.model.rows import NOTHING, as_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
+from barograph.probes.model.trained_passes import left_out
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,10 +42,7 @@ _ROWS, _ELEMENTS = 64, 1 << 16  # that are looked at, at most
 _SHORT, _LONG = 4, 8  # places of a text: of one that is cut off, at least; of one whose targets are compared with it
 _FIRST, _EVERY = 8, 10  # the first steps, and then one of ten
 _STRIDE = 7  # another of the ten each time: an epoch of fifty steps is seen at all its places
-_CLOSE, _APART = (
-    100,
-    30,
-)  # on a device, where a look is a thousand small kernels: the first steps, and then one of thirty
+_CLOSE, _APART = 100, 30  # on a device, a look is a thousand small kernels: the first steps, then one of thirty
 _NUMBERS = 64  # tokens: mean and deviation of fewer are chance
 _CLASSES = 1000  # more are a vocabulary, in which batches of one target say nothing
 _INPUTS = 3  # of a model, that may be what its targets are shifted from: a decoder has two
@@ -68,8 +66,8 @@ class OutputLook:
 
     def __init__(self) -> None:
         self.timed: Callable[[Callable[..., None]], Callable[..., None]] = lambda hook: hook
-        self._steps = self._passes = 0
-        self.due = True
+        self._steps = self._passes = self._left_out = 0  # of a step's passes; see `trained_passes.left_out`
+        self.due = self._reached = True
         self._found: Tensor | None = None
         self._texts: Tensor | None = None
         self._second, self._judged = SideTexts(), JudgedTexts()
@@ -115,11 +113,11 @@ class OutputLook:
         pieces[0] += 1 + in_pieces
         self._passes += pieces[0] <= 1 + in_pieces
         inputs, self._given = self._given, []
-        if not self.due:
+        if not self.due or self._passes <= self._left_out:
             return
         if tensor is None or not tensor.requires_grad or tensor.is_sparse or mesh_of(tensor) is not None:
             return
-        self.due, self._elsewhere = False, tensor.device.type != "cpu"
+        self.due, self._reached, self._elsewhere = False, False, tensor.device.type != "cpu"
         if not tensor.dim():
             self._alone = True
             return  # a loss, and what it is of is not known
@@ -149,6 +147,7 @@ class OutputLook:
         def arrived(gradient: Tensor) -> None:
             import torch
 
+            self._reached = True
             with contextlib.suppress(Exception), torch.no_grad():
                 self._judged.look(rowed, given, fed, gradient, _rows, rows)
                 gradient = softmaxes.one_sided(gradient) if rowed else gradient
@@ -266,8 +265,8 @@ class OutputLook:
             self._numbers = None
         self._found = self._classes = self._targets = None
         self._logistic = self._texts = self._pairs = self._placed = self._rebuilt = None
-        self._round, self._alone = current, False
-        self._passes = 0
+        self._left_out = left_out(self._left_out, self._passes, self.due, self._reached or self._alone)
+        self._round, self._alone, self._reached, self._passes = current, False, True, 0
         self._steps += 1
         every = _APART if self._elsewhere and self._steps >= _CLOSE else _EVERY
         number, place = divmod(self._steps, every)

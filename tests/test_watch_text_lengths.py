@@ -137,6 +137,33 @@ def test_rows_of_one_length_are_told_where_evaluations_are_worse(
     assert not judged((), {"lr": 0.1}, evaluated, text_full=1.0, text_beside=0.0)
 
 
+def test_rows_of_one_length_are_told_where_they_are_padded_to_that_of_longer_ones() -> None:
+    some = {"lr": 0.1, "batch": 4, "seed": 1}
+    padded = {"text_full": 1.0, "text_beside": 0.0, "eval_padding_share": 0.3}
+    assert [one.severity for one in judged((), some, 0.8, **padded)] == ["warning"]
+    assert not judged((), some, 0.8, **padded | {"eval_padding_share": 0.0})
+    assert not judged((), some | {"train_len": 16, "eval_len": 25}, 0.8, **padded)
+    assert [one.severity for one in judged((), some | {"max_words": 17}, 0.8, **padded)] == ["info"]
+    assert not judged((), {"lr": 0.1}, 0.8, **padded)
+
+
+@pytest.mark.parametrize(
+    ("end", "count", "rows", "longest"), [(0, 4, 40, 12), (0, 2, 40, 0), (0, 4, 6, 0), (5, 4, 40, 0)]
+)
+def test_one_token_that_all_rows_end_with_is_padding(end: int, count: int, rows: int, longest: int) -> None:
+    lengths, current = TextLengths(), ModelRound(1, frozenset())
+    kept: dict[str, Any] = {}
+    current.put = lambda family, names, values: kept.update({family: (names, values.numpy()[None])})  # type: ignore
+    ours = 1 + torch.arange(rows * 12).reshape(rows, 12) % 89  # 5 is in some of them, 0 in none
+    lengths.given([torch.cat([ours, torch.full((rows, count), end)], 1)], True, True)
+    theirs = torch.cat([ours, 1 + ours[:, : count - 1] % 89, torch.full((rows, 1), end)], 1)
+    lengths.given([theirs], False, False)
+    lengths.put(current)
+    said = finite_of(kept, "text_lengths")
+    assert said.get("text_longest", 0) == longest
+    assert not longest or (said["text_full"], said["eval_text_longer"], said["eval_text_longest"]) == (1, 1, 15)
+
+
 @pytest.mark.parametrize(
     ("way", "before"), [("none", 1.0), ("mask", 0.0), ("lengths", 1.0), ("behind", 0.0), ("one", 0.0)]
 )

@@ -4,7 +4,8 @@ have their padding in front.
 In:   inputs of passes, with a row a text.
 Out:  figures for the `model` record, computed on the device from some rows; nothing waits.
 
-Which token is padding is known from a pass of the training in which it is sure; then texts end in front of it. Two of
+Which token is padding is known from a pass of the training in which it is sure, or whose rows all end with as many of
+one token, three or more; then texts end in front of it. Two of
 them or more at the beginning of a row are padding, too. Where there is none, all rows of the training have one length,
 and those of an evaluation are three tokens longer or more, rows are as long as they are.
 """
@@ -30,6 +31,7 @@ are as long; of those that are one token shorter; of those that are longer than 
 have padding in front, of which nothing beside them says where it is."""
 _ROWS, _PASSES, _LONGEST = 64, 4, 1024  # of a pass; of an evaluation; tokens: longer texts say nothing
 _CLOSED = 3  # times the same token at a row's end: it may be padding
+_EVEN = 8  # rows of a pass that all end with as many of one token, which they have nowhere else: it is padding
 _FRONT = 2  # tokens in front that are padding, at least: one may be what texts begin with
 
 
@@ -106,6 +108,11 @@ def _padding_of(rows: Tensor, before: Tensor | None) -> Tensor:
 
     tail, sure = tails(rows)
     token = torch.where(sure, torch.where(tail, rows, -1).amax(), -1)
+    last = rows[:, -1:]
+    size = (rows.flip(1) == last).long().cumprod(1).sum(1)
+    even = (last == last[0]).all() & (size == size[0]).all() & (size[0] >= _CLOSED) & (size[0] < rows.shape[1])
+    even = even & ((rows == last).sum(1) == size).all() & (len(rows) >= _EVEN)
+    token = torch.where(even & ~sure, last[0, 0], token)
     return token if before is None or before.device != token.device else torch.where(before >= 0, before, token)
 
 

@@ -58,8 +58,8 @@ class TrainedPasses:
 def left_out(before: int, passes: int, due: bool, reached: bool) -> int:
     """How many of a step's first passes the next look at one pass leaves out.
 
-    before: how many this one did. passes: that the step had. due: the look was not made. reached: a gradient came to the
-    pass that was looked at: to one whose output is not used none comes, and the next one is looked at."""
+    before: how many this one did. passes: that the step had. due: the look was not made. reached: a gradient came to
+    the pass that was looked at: to one whose output is not used none comes, and the next one is looked at."""
     if not passes or (reached and not due):
         return before
     return 0 if due else (before + 1) % passes

@@ -37,9 +37,10 @@ class TextsCut(WatchRule):
     Of one side's texts, of which some have padding, an eighth or more are as long as the longest one, and twice as many
     as are a token shorter: they end where they were cut. A tenth of the other side's are longer. So it is in two
     evaluations in a row, behind 256 texts of the training or more, and with 32 of the evaluation. Where an option of
-    sizes has that number, to two tokens, it is an info finding. Where all rows of the training have one length, and no
-    padding, the evaluation's loss has to be 1.2 times the training's, and the configuration has three options or more
-    and none that says that evaluations are of more (`digits: 5`, `eval_digits: 10`). Of a curriculum, and of
+    sizes has that number, to two tokens, it is an info finding. Where all rows of the training have one length, the
+    configuration has three options or more, and none that says that evaluations are of more (`digits: 5`,
+    `eval_digits: 10`); and where they have no padding behind it either, the evaluation's loss has to be 1.2 times the
+    training's. Of a curriculum, and of
     evaluations that are of another kind by the configuration, nothing is said.
 
     What to do: look at `max_length` and `truncation` of both sides; cut prompts, and not the answers behind them.
@@ -70,7 +71,7 @@ class TextsCut(WatchRule):
         enough = ours[0] >= self.at["rows"] and theirs[0] >= self.at["some"]
         other = is_curriculum(history) or elsewhere(history) or history.role("reward") is not None
         cut = next((one for one, whole in ((ours, theirs), (theirs, ours)) if self._is_cut(one, whole)), None)
-        enough = enough and (cut is not ours or cut[2] < 1 or self._is_worse(history, place))
+        enough = enough and (cut is not ours or cut[2] < 1 or self._is_told(history, place))
         if not self.lasts(enough and cut is not None and not other, place, self.at["evaluations"]) or cut is None:
             return
         (side, rest), beyond = (("the training", "evaluations"), theirs[4]) if cut is ours else (
@@ -86,12 +87,14 @@ class TextsCut(WatchRule):
             evidence={"longest": cut[1], "full": rounded(cut[2]), "longer": rounded(beyond), "standing": True},
         )  # fmt: skip
 
-    def _is_worse(self, history: RunHistory, place: Place) -> bool:
-        """Whether evaluations are worse than the training, in a run of which settings are known."""
+    def _is_told(self, history: RunHistory, place: Place) -> bool:
+        """Of rows of one length, in a run of which settings are known: whether they are padded to the length of longer
+        ones, or evaluations are worse than the training."""
+        if len(history.options.found) < self.at["options"] or _is_beyond(history.options.found):
+            return False
         here = place[0] - 1, place[1], place[2]
         trained, evaluated = usual(history.role("loss"), *here, 8), known(history.role("eval_loss"), *here)
-        known_ones = len(history.options.found) >= self.at["options"] and not _is_beyond(history.options.found)
-        return known_ones and evaluated >= self.at["worse"] * trained > 0
+        return watched(history, "eval_padding_share", place) > 0 or evaluated >= self.at["worse"] * trained > 0
 
     def _is_cut(self, side: list[float], other: list[float]) -> bool:
         _, longest, full, beside, _ = side

@@ -27,6 +27,8 @@ from barograph.probes.model.parameters import PLACE, local, mesh_of
 TAIL = 10.0  # RMS: beyond it an element of the residual stream is an outlier
 EDGE = 0.01  # share of the range next to a bound in which a unit is saturated
 TOKENS = 64  # of the output, for log Z
+_EARLY = 2  # the step of the early look: the first one has its own work
+_MASKS = frozenset({"later", "next", "second", "earlier", "hidden_tokens", "seen_padding", "inverted"})
 _SHORT, _LONG = 3, 8  # places of a text whose padding is known by its token, or only by how it stands
 _LEAST, _MOST = 1e-8, 1e7  # of `std`, between which its fourth power, added up, is within what 32 bits hold
 _BESIDE = re.compile(r"mask|label|target|position|type_ids|cache", re.I)
@@ -108,6 +110,8 @@ class ActivationWatch:
         self._turn: dict[str, int] = {}  # the thread whose pass is looked at
         self._signs = ForwardSigns()
         self._heads = heads
+        self._begun = 0  # steps
+        self._early: dict[str, Any] | None = {} if heads else None  # see `early`; None behind it
         self._handles: list[Any] = []
         self._places = blocks.find(model)
         self._order: list[str] = []
@@ -212,7 +216,7 @@ class ActivationWatch:
     def _on_start(self, module: Any, given: Any, named: Any) -> None:
         if module.training:
             self._within.began()
-        if not self.on or not module.training or self._mode is not None:
+        if not (self.on or self._is_early()) or not module.training or self._mode is not None:
             return
         if type(module).__name__ == "OptimizedModule":
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
@@ -221,7 +225,7 @@ class ActivationWatch:
             return  # another one is before us, as of a replica
         if self._within.may_be(module):
             return  # parts that are compiled would be so again beneath a mode
-        tokens = _tokens((*given, *_inputs(named)))
+        tokens = _tokens((*_each(given), *_inputs(named)))
         long = [one for one in tokens if one.shape[1] >= _LONG]
         self._attention = attention.AttentionLook(long, self._padding, tokens)
         self._signs = ForwardSigns(_tables(self._model))
@@ -232,9 +236,33 @@ class ActivationWatch:
         if self._mode is not None and self._mode.end():
             self._mode = None
             self._turn.clear()
-            self._put("", self._signs.end({call.keys for call in self._attention.calls}))
+            self._seen(self._signs.end({call.keys for call in self._attention.calls}))
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
+
+    def _is_early(self) -> bool:
+        return self._early == {} and self._begun >= _EARLY
+
+    def _seen(self, signs: dict[str, Any]) -> None:
+        """A pass that was followed is over. signs: what its functions have shown."""
+        if self.on:
+            self._early = self._early or None
+            return self._put("", signs)
+        shown = self._attention.figures() if self._attention.calls else {}
+        masks = {name: one for name, one in shown.items() if name.partition("/")[2] in _MASKS}
+        self._early = (signs | masks) or None
+        self._attention = attention.AttentionLook()
+
+    def early(self) -> dict[str, Any]:
+        """What one of the first passes has shown that no weights change, masks and what its functions do, once; nothing
+        while there was none, and where the watch was on before."""
+        found, self._early = self._early or {}, None if self._early else self._early
+        return found
+
+    def arm(self, on: bool) -> None:
+        """A step begins."""
+        self.on = on
+        self._begun += 1
 
     def _log_z(self, output: Any) -> None:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""
@@ -318,6 +346,12 @@ def _tables(model: Any) -> set[int]:
 def _inputs(named: Mapping[str, Any]) -> list[Any]:
     """What is given by name, but for masks, labels and places, which have the shape of the tokens."""
     return [item for name, item in named.items() if not _BESIDE.search(name)]
+
+
+def _each(given: Iterable[Any]) -> Iterator[Any]:
+    """Arguments, and what mappings among them hold."""
+    for item in given:
+        yield from _inputs(item) if isinstance(item, Mapping) else (item,)
 
 
 def _tokens(given: tuple[Any, ...]) -> list[Any]:

@@ -55,11 +55,11 @@ class AttentionLook:
             end, sure = self._ends.get(one.shape[1], (None, None))
             self._ends[one.shape[1]] = ends(one, padding) if end is None else (end, sure & _is_mask(one))
         self.padding: list[tuple[Any, Any]] = []  # of each call: share of tokens hidden, share of padding seen
-        self._tails: dict[int, tuple[Any, Any]] = {}
+        self._tails: dict[int, tuple[Any, Any, Any]] = {}
         self._alone = len(tokens) == 1
         for one in tokens:
-            tail, sure = self._tails.get(one.shape[1], (None, None))
-            self._tails[one.shape[1]] = tails(one) if tail is None else (tail, sure & _is_mask(one))
+            tail, short, sure = self._tails.get(one.shape[1], (None, None, None))
+            self._tails[one.shape[1]] = _tails_of(one) if tail is None else (tail, short, sure & _is_mask(one))
 
     def keep(self, measure: Any, visible: Any) -> None:
         """A call. measure: gives its `Seen`; visible: which keys any query sees [sequences, keys], None where all."""
@@ -67,19 +67,19 @@ class AttentionLook:
 
         with contextlib.suppress(Exception), torch._C.DisableTorchFunction(), torch.no_grad():
             self.calls.append(measure())  # a shape of somebody's own: the attention itself goes on
-            tail, end = (some.get(self.calls[-1].keys) for some in (self._tails, self._ends))
+            tail, end = self._tails.get(self.calls[-1].keys), self._ends.get(self.calls[-1].keys)
             if tail is None and end is None:
                 return
             seen, by_all = visible()
             if tail is not None:
                 self._of_padding(seen, *tail)
             if end is not None and by_all and seen is not None:
-                self.inverted.append(torch.where(end[1], torch.minimum(*_parts_of(seen, end[0])), torch.nan))
+                self.inverted.append(torch.where(end[1], torch.minimum(*_parts_of(seen, end[0], ~end[0])), torch.nan))
 
-    def _of_padding(self, visible: Any, tail: Any, sure: Any) -> None:
+    def _of_padding(self, visible: Any, tail: Any, short: Any, sure: Any) -> None:
         import torch
 
-        hidden, shown = _parts_of(torch.ones_like(tail) if visible is None else visible, tail)
+        hidden, shown = _parts_of(torch.ones_like(tail) if visible is None else visible, tail, ~tail & ~short)
         self.padding.append((torch.where(sure, hidden, torch.nan), torch.where(sure, shown, torch.nan)))
 
     def figures(self) -> dict[str, Any]:
@@ -107,10 +107,20 @@ class AttentionLook:
         return {f"attention/{name}": value for name, value in found.items()}
 
 
-def _parts_of(visible: Any, tail: Any) -> tuple[Any, Any]:
+def _tails_of(tokens: Any) -> tuple[Any, Any, Any]:
+    """Which places are padding; which ends of rows are one or two of its token, and may be; and whether it is sure."""
+    import torch
+
+    tail, sure = tails(tokens)
+    padding = torch.where(tail, tokens, torch.iinfo(tokens.dtype).min).amax()
+    end = (tokens == padding).flip(1).long().cumprod(1).flip(1).bool()
+    return tail, end & ~tail, sure
+
+
+def _parts_of(visible: Any, tail: Any, tokens: Any) -> tuple[Any, Any]:
     """The share of tokens that are hidden, and that of padding that is seen."""
     visible = visible.expand(tail.shape)
-    hidden = (~visible & ~tail).sum() / (~tail).sum().clamp_min(1)
+    hidden = (~visible & tokens).sum() / tokens.sum().clamp_min(1)
     return hidden, (visible & tail).sum() / tail.sum().clamp_min(1)
 
 

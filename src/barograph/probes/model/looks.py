@@ -184,17 +184,16 @@ class Looks:
             self._activations.seconds = 0.0
             with self._cost(current, "activations"):
                 self._collect_activations(current, self._activations)
+        elif self._activations is not None and (found := self._activations.early()):
+            self._put_activations(current, {"": found})
 
     def _collect_activations(self, current: ModelRound, watch: ActivationWatch, last: bool = False) -> None:
         """What the forward passes left. last: of those within the step too (a closure's); no more will come."""
-        import torch
 
         table = watch.collect()
         if not last and not any(table):
             self._late = True
             return
-        labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
-        values = [value for row in table.values() for value in row.values()]
         if not any(table):  # the model's own figures alone
             self._run.warn(
                 "no activations were seen: the model is compiled, or the watched modules did not run in training mode"
@@ -202,6 +201,13 @@ class Looks:
                 else "the model has no blocks whose activations could be watched; name modules with modules=[...]",
                 key="watch no activations",
             )
+        self._put_activations(current, table)
+
+    def _put_activations(self, current: ModelRound, table: Mapping[str, Mapping[str, Any]]) -> None:
+        import torch
+
+        labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
+        values = [value for row in table.values() for value in row.values()]
         if values:
             home = max((value.device for value in values), key=lambda device: bool(device.type != "cpu"))
             wide = torch.float32 if home.type == "mps" else torch.float64
@@ -411,7 +417,7 @@ class Looks:
     def arm(self, due: frozenset[str]) -> None:
         """Get ready for a step at which this is due."""
         if self._activations is not None:
-            self._activations.on = "activations" in due
+            self._activations.arm("activations" in due)
 
     # -- what it costs -----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from barograph.probes.model import attention  # noqa: E402
-from barograph.probes.model.activations import ActivationWatch, _inputs, _tokens  # noqa: E402
+from barograph.probes.model.activations import ActivationWatch, _each, _inputs, _tokens  # noqa: E402
 from barograph.probes.model.forward import ForwardSigns  # noqa: E402
 from barograph.probes.model.padding import tails  # noqa: E402
 
@@ -79,14 +79,14 @@ def texts(rows: int = 16, places: int = PLACES + 1, padded: bool = False) -> Any
     return tokens
 
 
-def train(folder: Path, model: Any, padded: bool = False, pairs: bool = False) -> dict[str, Any]:
+def train(folder: Path, model: Any, padded: bool = False, pairs: bool = False, **watched: Any) -> dict[str, Any]:
     """Findings by rule."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     quiet: dict[str, Any] = {"console": "none", "machine": False, "sidecar": False, "git": False}
     run = barograph.init(project="p", name="n", dir=str(folder), **quiet)
-    run.watch(model, optimizer, activations=5)
+    run.watch(model, optimizer, **({"activations": 5} | watched))
     for step in range(24):
         tokens = texts(padded=padded)
         given = (texts(places=PLACES, padded=True), tokens[:, :-1]) if pairs else (tokens[:, :-1],)
@@ -189,6 +189,47 @@ def test_a_mask_of_few_places_is_seen_to_be_inverted_by_the_padding_of_the_table
     watch = ActivationWatch(model)
     model(source, target)
     assert (float(watch.collect()[""].get("attention/inverted", torch.nan)) >= 0.9) == told
+
+
+@pytest.mark.parametrize(("padding", "severity"), [("inverted", "warning"), ("right", None), ("none", "info")])
+def test_masks_are_seen_in_the_second_step_however_rarely_activations_are_looked_at(
+    tmp_path: Path, padding: str, severity: str | None
+) -> None:
+    found = train(tmp_path, Texts((None, None), padding), padded=True, activations=1000, budget=1e-4).get(
+        "padding_mask"
+    )
+    assert (found and (found["severity"], found["step"])) == (severity and (severity, 1))
+
+
+def test_the_early_look_is_one_and_tells_what_no_weights_change() -> None:
+    model = Texts((MASKS["causal"], None), "right").train()
+    watch, tokens = ActivationWatch(model), texts(places=PLACES, padded=True)
+    seen = []
+    for _ in range(4):
+        watch.arm(False)
+        model(tokens)
+        seen.append(watch.early())
+    first, second, *rest = seen
+    assert not first and not any(rest)
+    assert float(second["attention/seen_padding"]) == float(second["attention/hidden_tokens"]) == 0
+    assert float(second["detached"]) == 0 and not {"attention/logit_max", "attention/entropy"} & set(second)
+    assert not watch.collect(), "and leaves nothing for what is looked at later"
+
+
+@pytest.mark.parametrize("before", ["on", "evaluated"])
+def test_an_early_look_is_of_a_pass_of_the_training(before: str) -> None:
+    model = Texts((MASKS["causal"], None)).train(before != "evaluated")
+    watch, tokens = ActivationWatch(model), texts(places=PLACES)
+    for step in range(3):
+        watch.arm(before == "on" and not step)
+        model(tokens)
+        assert not watch.early()
+
+
+def test_texts_within_a_mapping_are_found() -> None:
+    tokens = texts()
+    given = ({"words": tokens, "mask": tokens}, tokens)
+    assert len(_tokens(tuple(_each(given)))) == 2
 
 
 def test_keys_that_other_queries_see_are_not_said_to_be_hidden() -> None:

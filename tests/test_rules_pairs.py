@@ -15,7 +15,8 @@ from torch.nn import functional  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
-from barograph.doctor.rules.rl.pairs import AnswersEnded, AnswersTwice, PairsCrossed  # noqa: E402
+from barograph.doctor.rules.rl.pairs import AnswersByOther, AnswersEnded, AnswersTwice, PairsCrossed  # noqa: E402
+from barograph.probes.model import judged  # noqa: E402
 
 LOOKS = np.arange(0, 60, 10)
 
@@ -50,6 +51,41 @@ def test_pairs_of_two_prompts_and_ends_on_one_side_are_warnings(
     }
     told = findings([PairsCrossed(), AnswersEnded()], columns, cuts=cuts).values()
     assert [(one.rule, one.severity) for one in told] == [(rule, "warning") for rule in said]
+
+
+@pytest.mark.parametrize(("share", "looks", "pairs", "told"), [
+    (0.4, 5, True, True), (0.1, 6, True, False), (0.4, 4, True, False), (0.4, 6, False, False),
+])  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (3, 25)])
+def test_the_mask_of_the_other_answer_is_a_warning(
+    share: float, looks: int, pairs: bool, told: bool, cuts: tuple[int, ...]
+) -> None:
+    columns: dict[str, Any] = {"model/judged_by_other": (LOOKS[:looks], np.full(looks, share))}
+    if pairs:
+        columns["model/preference_averaged"] = (LOOKS[:1], np.zeros(1))
+    assert [one.severity for one in findings([AnswersByOther()], columns, cuts=cuts).values()] == ["warning"] * told
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("how", ["own", "chosen", "rejected", "whole", "equal"])
+def test_the_mask_of_the_other_answer_is_seen(how: str, turns: bool) -> None:
+    dice = torch.Generator().manual_seed(5)
+    tokens = torch.randint(1, 60, (16, 12), generator=dice)
+    ends = torch.randint(7, 12, (16,), generator=dice)
+    if how == "equal":
+        ends[8:] = ends[:8]
+    tokens[torch.arange(12) >= ends[:, None]] = 0
+    alive = (tokens[:, 1:] != 0) & (torch.arange(11) >= 4)
+    alive = torch.cat([alive, torch.zeros(16, 1, dtype=torch.bool)], 1)
+    if how in ("chosen", "rejected"):
+        alive = (alive[:8] if how == "chosen" else alive[8:]).repeat(2, 1)
+    elif how == "whole":
+        alive = (torch.arange(12) >= 4).expand(16, -1)
+    lowered = torch.arange(16) >= 8
+    order = torch.arange(16).view(2, 8).T.flatten() if turns else torch.arange(16)
+    said = float(judged.of_pairs(tokens[order], alive[order], lowered[order])[4])
+    wrong = float((ends[:8] != ends[8:]).float().mean())
+    assert said == pytest.approx(wrong if how in ("chosen", "rejected") else 0.0) and wrong > 0.5 - (how == "equal")
 
 
 @pytest.mark.parametrize(

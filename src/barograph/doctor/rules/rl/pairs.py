@@ -147,7 +147,41 @@ class AnswersEnded(WatchRule):
             )  # fmt: skip
 
 
+class AnswersByOther(WatchRule):
+    """The targets of one answer of a preference's pairs stand where those of the other one should.
+
+    The loss compares answers in pairs, as its graph shows. In five looks in a row, at four pairs or more each, the
+    targets of both answers of every pair stand at the same places, though answers differ in length. They are right for
+    one of the two: what stands behind them is one token, padding. Of the other answers a fifth or more have padding
+    among their targets, or words behind them that are none (`model/judged_by_other`). The mask of one answer is used
+    for both: likelihoods of the other one have padding in them, or lack their ends.
+
+    What to do: make the mask of each answer from its own tokens.
+    """
+
+    name, family, kind, severity = "answers_by_other", "rl", "data", "warning"
+    proves = "training"
+    series = "model/judged_by_other"
+    needs = ("=model/judged_by_other", "=model/preference_averaged|=model/preference_compared")
+    least = 5
+    about = "The targets of one answer of a preference's pairs stand where those of the other one should."
+    thresholds: ClassVar = {"share": (0.2, "of a look's pairs; ours"), "looks": (5.0, "in a row; ours")}
+    causes = (
+        "mask of the other answer: targets of the rejected answers are chosen by the chosen ones, or the other way",
+    )
+    remedies = ("make the mask of each answer from its own tokens",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if self.lasts(value >= self.at["share"] and _is_of_pairs(history, place), place, self.at["looks"]):
+            yield self.finding(
+                0 if place[0] <= _FIRST else self._row[0][0], "The targets of both answers of each pair stand at the "
+                f"same places, and are right for one of the two: in {100 * value:.0f}% of the pairs the other one has "
+                "padding among them, or words behind them.", found=place[0], segment=place[2], confidence=0.95,
+                evidence={"share": rounded(value), "standing": True},
+            )  # fmt: skip
+
+
 _FIRST = 100  # steps, in which the first looks lie
 
-RULES = (PairsCrossed, AnswersTwice, AnswersEnded)
+RULES = (PairsCrossed, AnswersTwice, AnswersEnded, AnswersByOther)
 """All rules of this file."""

@@ -96,6 +96,18 @@ def named_of_adapters(model: Any, names: Mapping[int, str]) -> set[str]:
     return {name for parameter, name in names.items() if parameter in ids}
 
 
+def _put_activations(current: ModelRound, table: Mapping[str, Mapping[str, Any]]) -> None:
+    import torch
+
+    labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
+    values = [value for row in table.values() for value in row.values()]
+    if values:
+        home = max((value.device for value in values), key=lambda device: bool(device.type != "cpu"))
+        wide = torch.float32 if home.type == "mps" else torch.float64
+        column = torch.stack([value.detach().to(home, wide, non_blocking=True).reshape(()) for value in values])
+        current.put("activations", labels, column)
+
+
 class Looks:
     """Reads one model. `names`: of its parameters, by id. `parameters`: in the model's order."""
 
@@ -185,7 +197,7 @@ class Looks:
             with self._cost(current, "activations"):
                 self._collect_activations(current, self._activations)
         elif self._activations is not None and (found := self._activations.early()):
-            self._put_activations(current, {"": found})
+            _put_activations(current, {"": found})
 
     def _collect_activations(self, current: ModelRound, watch: ActivationWatch, last: bool = False) -> None:
         """What the forward passes left. last: of those within the step too (a closure's); no more will come."""
@@ -201,18 +213,7 @@ class Looks:
                 else "the model has no blocks whose activations could be watched; name modules with modules=[...]",
                 key="watch no activations",
             )
-        self._put_activations(current, table)
-
-    def _put_activations(self, current: ModelRound, table: Mapping[str, Mapping[str, Any]]) -> None:
-        import torch
-
-        labels = tuple(f"{layer}\n{name}" for layer, row in table.items() for name in row)
-        values = [value for row in table.values() for value in row.values()]
-        if values:
-            home = max((value.device for value in values), key=lambda device: bool(device.type != "cpu"))
-            wide = torch.float32 if home.type == "mps" else torch.float64
-            column = torch.stack([value.detach().to(home, wide, non_blocking=True).reshape(()) for value in values])
-            current.put("activations", labels, column)
+        _put_activations(current, table)
 
     def before(self, current: ModelRound, optimizer: Any) -> None:
         """An optimizer's step begins: its gradients are what it will use."""

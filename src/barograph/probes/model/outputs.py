@@ -127,8 +127,7 @@ class OutputLook:
             self._second.follow(side, *self._read(self._tokens, embedded, side)[:2], self.timed)
         rowed, self._tokens = self._tokens if tensor.dim() == 3 else [], []
         given, fed, several = self._read(rowed, embedded, tensor)
-        squared = self._round.squared if self._round is not None else None
-        made = plain_kind(tensor.grad_fn)
+        squared, made = self._round.squared if self._round is not None else None, plain_kind(tensor.grad_fn)
         count = tensor.numel() if squared is not None and squared[:2] == (tensor.numel(), made) else 0
         multiple = count > 0 and squared is not None and squared[2]
         signs = self._round is not None and not self._round.differences

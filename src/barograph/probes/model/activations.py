@@ -110,7 +110,7 @@ class ActivationWatch:
         self._turn: dict[str, int] = {}  # the thread whose pass is looked at
         self._signs = ForwardSigns()
         self._heads = heads
-        self._begun = 0  # steps
+        self._begun, self._ahead = 0, False  # steps; whether the next pass is the early one
         self._early: dict[str, Any] | None = {} if heads else None  # see `early`; None behind it
         self._handles: list[Any] = []
         self._places = blocks.find(model)
@@ -216,14 +216,16 @@ class ActivationWatch:
     def _on_start(self, module: Any, given: Any, named: Any) -> None:
         if module.training:
             self._within.began()
-        if not (self.on or self._is_early()) or not module.training or self._mode is not None:
+        if not (self.on or self._ahead) or not module.training or self._mode is not None:
             return
         if type(module).__name__ == "OptimizedModule":
+            self._end_early()
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
             return
         if self._turn.setdefault("thread", threading.get_ident()) != threading.get_ident():
             return  # another one is before us, as of a replica
         if self._within.may_be(module):
+            self._end_early()
             return  # parts that are compiled would be so again beneath a mode
         tokens = _tokens((*_each(given), *_inputs(named)))
         long = [one for one in tokens if one.shape[1] >= _LONG]
@@ -240,18 +242,18 @@ class ActivationWatch:
         if self.on and module.training:
             self._guard("the output", lambda: self._log_z(output))
 
-    def _is_early(self) -> bool:
-        return self._early == {} and self._begun >= _EARLY
-
     def _seen(self, signs: dict[str, Any]) -> None:
         """A pass that was followed is over. signs: what its functions have shown."""
+        self._end_early()
         if self.on:
-            self._early = self._early or None
             return self._put("", signs)
         shown = self._attention.figures() if self._attention.calls else {}
         masks = {name: one for name, one in shown.items() if name.partition("/")[2] in _MASKS}
         self._early = (signs | masks) or None
         self._attention = attention.AttentionLook()
+
+    def _end_early(self) -> None:
+        self._early, self._ahead = self._early or None, False
 
     def early(self) -> dict[str, Any]:
         """What one of the first passes has shown that no weights change, masks and what its functions do, once; nothing
@@ -263,6 +265,7 @@ class ActivationWatch:
         """A step begins."""
         self.on = on
         self._begun += 1
+        self._ahead = self._early == {} and self._begun >= _EARLY
 
     def _log_z(self, output: Any) -> None:
         """Mean log of the output's partition function, over tokens spread evenly through the batch."""

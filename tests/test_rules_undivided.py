@@ -44,6 +44,48 @@ def test_steps_past_the_scaler_are_told_of(
     assert [one.causes[0][:16] for one in told] == ["scaler passed by"] * (says and logged != "divided")
 
 
+@pytest.mark.parametrize(
+    ("passed", "scale", "met", "says"),
+    [(1.0, 4096.0, 1.0, True), (0.0, 4096.0, 1.0, False), (1.0, 2048.0, 1.0, False), (1.0, 4096.0, 0.7, False)],
+)
+@pytest.mark.parametrize("pieces", [(), (1, 30, 70)])
+def test_steps_past_a_scaler_that_is_known_are_told_of_where_gradients_are_larger_than_divided(
+    passed: float, scale: float, met: float, says: bool, pieces: tuple[int, ...]
+) -> None:
+    loss = falling(120, 3.6, 2.0)
+    series = {
+        "train/loss": (STEPS, loss),
+        "model/loss_given": (LOOKS, 4096.0 * loss[LOOKS]),
+        "model/grad_norm_before": (LOOKS, 1.2 + 0.5 * np.sin(LOOKS)),  # divided by the scale
+        "model/grad_norm": (LOOKS, np.full(len(LOOKS), met)),  # clipped
+        "model/loss_scale": (LOOKS, np.full(len(LOOKS), scale)),
+        "model/scaler_passed_by": (LOOKS, np.full(len(LOOKS), passed)),
+    }
+    assert bool(found([GradientsUndivided()], series, pieces)) == says
+
+
+@pytest.mark.parametrize("way", ["scaler", "past", "disabled", "unscaled"])
+def test_a_step_past_the_scaler_is_known_by_its_state(way: str) -> None:
+    torch = pytest.importorskip("torch")
+    from barograph.probes.model.hooks import passes_by
+
+    weight = torch.nn.Parameter(torch.ones(4))
+    optimizer, seen = torch.optim.SGD([weight], 1e-3), []
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, enabled=way != "disabled")
+    optimizer.register_step_pre_hook(lambda one, *_: seen.append(passes_by(scaler, one)))
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(weight.square().sum()).backward()
+        if way == "unscaled":
+            scaler.unscale_(optimizer)
+        if way in ("scaler", "unscaled"):
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+    assert seen == [way == "past"] * 3
+
+
 @pytest.mark.parametrize("divided", [True, False])
 def test_an_optimizer_that_meets_divided_gradients_is_not_passed_a_scale(divided: bool) -> None:
     loss, norms = falling(120, 3.6, 2.0), 4096.0 * (1 + 0.5 * np.sin(LOOKS))

@@ -60,6 +60,16 @@ def scaler_around() -> Any:
     return None
 
 
+def passes_by(scaler: Any, optimizer: Any) -> bool:
+    """Whether an optimizer's step, which begins, is made past torch's GradScaler: it has not divided the gradients, and
+    neither does it around the step, nor the optimizer within it."""
+    states = getattr(scaler, "_per_optimizer_states", None)
+    if states is None or not scaler.is_enabled() or getattr(optimizer, "grad_scale", None) is not None:
+        return False
+    stage = states.get(id(optimizer), {}).get("stage")
+    return getattr(stage, "name", "READY") == "READY" and scaler_around() is None
+
+
 def _is_stepping(optimizer: Any) -> bool:
     """Whether a step of it goes on around the one that begins now."""
     count, frame = 0, sys._getframe(1)

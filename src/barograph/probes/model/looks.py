@@ -17,6 +17,7 @@ from barograph.probes.model.activations import ActivationWatch
 from barograph.probes.model.adapters import beside_packed, find
 from barograph.probes.model.exchanges import Exchanges
 from barograph.probes.model.findings import Witness
+from barograph.probes.model.hooks import passes_by
 from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
@@ -130,6 +131,7 @@ class Looks:
         self._exchanges: Exchanges | None = None
         self._spectral, self._accounts = SpectralNorms(), OptimizerAccounts()
         self._late = False  # no forward pass was seen before the step began
+        self._scaler: Any = None  # of the step that begins
         self._left_out = 0  # steps that a scaler skipped, up to the last one that it did not
         self._routers: Any = None
         self._activations = _activations_of(model, modules, run) if schedule.given["activations"] else None
@@ -236,6 +238,8 @@ class Looks:
         if current.due & {"norms", "gradients", "updates"}:
             with self._cost(current, "norms"):
                 self._norms(current, optimizer, own, gradients, scale)
+                if self._scaler is not None:
+                    current.figures["scaler_passed_by"] = float(passes_by(self._scaler, optimizer))
         if current.due & {"gradients", "histograms"}:
             with self._cost(current, "histograms" if "histograms" in current.due else "gradients"):
                 if scale is not None:
@@ -390,7 +394,7 @@ class Looks:
         if steps and skipped != self._left_out:  # the passes of such a step are cleared on purpose
             current.figures.pop("cleared_passes", None)
             self._left_out = skipped
-        scale = getattr(scaler, "_scale", None)
+        self._scaler, scale = scaler, getattr(scaler, "_scale", None)
         if scale is not None:
             current.put("loss_scale", ("",), scale.detach().reshape(1).clone())
         current.figures["skipped_steps"] = skipped

@@ -28,12 +28,14 @@ class GradientsUndivided(Rule):
     """The loss is scaled, and the optimizer steps with gradients that nothing has divided by the scale.
 
     In six steps in a row backward passes were called with one and the same power of two times the logged loss, 1024 or
-    more (within 0.2%), and no GradScaler made the steps, as the watch would have seen. The norm of the gradients, ahead
-    of clipping where there is any, is an eighth of that number or more: divided by it they would be of a usual size,
-    and nobody has divided them. Where the norm that the program logs is that norm divided by the number (within 2%),
-    or the one that the optimizer meets is so in two looks, the program has done it by itself, and nothing is said. An
-    optimizer such as Adam hardly minds the factor; clipping and weight decay do, and
-    steps whose gradients overflowed are not left out.
+    more (within 0.2%), and no GradScaler made the steps, as the watch would have seen; or it knows the scaler, and
+    steps are made past it (`model/scaler_passed_by`). The norm of the gradients, ahead of clipping where there is any,
+    is an eighth of that number or more: divided by it they would be of a usual size, and nobody has divided them. Where
+    the norm that the program logs is that norm divided by the number (within 2%), or the one that the optimizer meets
+    is so in two looks, the program has done it by itself, and nothing is said. Where the watch knows the scaler, the
+    norm at a step has to be larger, in one look, than it would be divided: clipping makes it smaller. An optimizer such
+    as Adam hardly minds the factor; clipping and weight decay do, and steps whose gradients overflowed are not left
+    out.
 
     What to do: `scaler.unscale_(optimizer)`, clip, `scaler.step(optimizer)`, `scaler.update()`.
     """
@@ -49,6 +51,7 @@ class GradientsUndivided(Rule):
         "same": (0.002, "of a power of two; ours"),
         "norm": (0.125, "of the scale; ours"),
         "divided": (0.02, "of the gradients' norm, by the scale; ours"),
+        "clipped": (0.05, "of the divided norm, more than that at a step; ours"),
     }
     causes = ("scaler passed by: `optimizer.step()` is called, not `scaler.step(optimizer)`",
               "gradients clipped while scaled: the scaler had not divided them yet")  # fmt: skip
@@ -67,17 +70,30 @@ class GradientsUndivided(Rule):
             if not known or scale != self._scale or (self._row and self._row[0][1] != segment):
                 self._row, self._scale = [], scale
             self._row += [(step, segment)] if known else []
-            if len(self._row) < self.at["steps"] or came_by(history.channel("model/loss_scale"), time):
+            has_scaler = came_by(history.channel("model/loss_scale"), time)
+            if len(self._row) < self.at["steps"] or (has_scaler and not self._is_passed(history, scale, one.place)):
                 continue
-            norms = (watched(history, name, one.place) for name in ("grad_norm_before", "grad_norm"))
+            before, met = (watched(history, name, one.place) for name in ("grad_norm_before", "grad_norm"))
+            # where the watch knows the scaler, it has divided the one before by its scale
+            norms = (before * scale,) if has_scaler else (before, met)
             norm = max((norm for norm in norms if norm == norm), default=math.nan)
-            large = self.at["norm"] * scale <= norm < math.inf and not self._is_divided(history, scale, one.place)
+            large = self.at["norm"] * scale <= norm < math.inf
+            large = large and (has_scaler or not self._is_divided(history, scale, one.place))
             if large and self.first(segment):
+                who = "the optimizer's steps are made past the scaler" if has_scaler else "no scaler makes the steps"
                 yield self.finding(
-                    self._row[0][0], f"The loss is multiplied by {scale:.6g}, no scaler makes the steps, and the "
-                    f"gradients' norm is {norm:.4g}: nothing divides them.", found=step, segment=segment,
+                    self._row[0][0], f"The loss is multiplied by {scale:.6g}, {who}, and the gradients' norm is "
+                    f"{norm:.4g}: nothing divides them.", found=step, segment=segment,
                     confidence=0.9, evidence={"scale": scale, "norm": norm, "standing": True},
                 )  # fmt: skip
+
+    def _is_passed(self, history: RunHistory, scale: float, place: Place) -> bool:
+        """Whether steps are made past a scaler that has this scale, and the optimizer has met gradients that nothing
+        has divided."""
+        if watched(history, "scaler_passed_by", place) != 1 or watched(history, "loss_scale", place) != scale:
+            return False
+        left, met = (_until(history.channel(f"model/{name}"), place) for name in ("grad_norm_before", "grad_norm"))
+        return any(met[step] > (1 + self.at["clipped"]) * left[step] for step in left if step in met)
 
     def _is_divided(self, history: RunHistory, scale: float, place: Place) -> bool:
         """Whether the program's own norm is that of the gradients as the passes leave them, but for the scale, at one

@@ -56,7 +56,7 @@ FIGURES = ("softmax_twice", "sigmoid_twice", "output_spread", "logit_spread", "l
            "wrong_share", "wrong_rank", "wrong_sure", "dropped_outputs", "untargeted_rows", "output_unused",
            "targets_elsewhere", "targets", "places",
            "padding_targets", "padded_apart", "targets_given", "targets_encoded", "hidden_targets", "square_weight",
-           "half_silent", "output_scale", *texts.ENDS)  # fmt: skip
+           "half_silent", "output_scale", "pairs_range", *texts.ENDS)  # fmt: skip
 _RANGES = {"Sigmoid": (0.0, 1.0), "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0), "Relu": (0.0, math.inf)}
 _AT = {name: place for place, name in enumerate(FIGURES)}
 
@@ -355,9 +355,8 @@ def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool =
             twice = twice | (~found.follows & softmaxes.twice(*few))
         result["softmax_twice"] = torch.where(found.follows | twice, twice.to(wide), nothing)
         result["output_scale"] = softmaxes.scale(output, gradient, within, cosine, found.follows | twice)
-        result["hidden_targets"] = torch.where(
-            found.plain, softmaxes.hidden(output, found.target, found.alive), nothing
-        )
+        hidden = softmaxes.hidden(output, found.target, found.alive)
+        result["hidden_targets"] = torch.where(found.plain, hidden, nothing)
         if width <= _CLASSES:  # smoothed labels give each class a share on purpose
             result["noise_floor"] = torch.where(found.plain, softmaxes.floor(output), nothing)
         if 4 <= width <= _CLASSES and count >= 16:
@@ -372,6 +371,9 @@ def _figures(output: Tensor, gradient: Tensor, smooth: float = 0, cosine: bool =
             result["top_target_share"] = torch.where(found.follows, share / found.alive.to(wide).sum(), nothing)
         dropped = _dropped(output)
         result["dropped_outputs"] = torch.where(found.follows & (dropped > 0), dropped, nothing)
+    if count == width >= 8:  # all with all: each softmax over them gives back as much as it takes
+        even = gradient.sum().abs() <= 0.02 * within * gradient.abs().sum()
+        result["pairs_range"] = torch.where(even, (output.amax(1) - output.amin(1)).amax(), nothing)
     if count * width >= 16:
         result["output_size"] = torch.where(result["softmax_twice"].isfinite(), nothing, rms)
         miss = torch.sigmoid(output) - (gradient < 0).to(wide)

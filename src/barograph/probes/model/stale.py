@@ -112,7 +112,6 @@ class StaleGradients:
         self._model = model
         self._samples: dict[int, tuple[tuple[Any, ...], list[_Sample]]] = {}  # by optimizer
         self._by_parameter: dict[int, _Sample] = {}
-        self._copied: dict[int, tuple[tuple[Any, ...], dict[int, Any]]] = {}  # by optimizer: of which, and the copies
         self._handles: dict[int, list[Any]] = {}
         self._on_output: Any = None
         self._rests = False
@@ -129,42 +128,34 @@ class StaleGradients:
         for sample in self._by_parameter.values():
             sample.known = sample.still = sample.arrived = sample.begun = False
 
-    def stepped(self, optimizer: Any, own: Owned, watched: tuple[Any, ...] = ()) -> tuple[bool, list[Any]] | None:
+    def stepped(
+        self, optimizer: Any, own: Owned, watched: tuple[Any, ...] = (), copies: tuple[Any, ...] = ()
+    ) -> tuple[bool, list[Any]] | None:
         """An optimizer has stepped. Whether it used gradients that were added to those of its step before, if one of
-        the numbers that come with it is not 0. watched: parameters of which it may hold copies."""
-        parameters = own.parameters or self._of_copies(optimizer, watched)
+        the numbers that come with it is not 0. copies: what it holds instead of the watched parameters."""
+        parameters = own.parameters or (watched if copies else ())
         known = self._samples.get(id(optimizer))
         if known is None or known[0] is not parameters:
-            self._choose(optimizer, parameters)
+            self._choose(optimizer, parameters, copies)
             return None
         present = [(verdict, sample.used()) for sample in known[1] if (verdict := sample.stale()) is not None]
         for sample in known[1]:
             sample.remember()
         if not known[1]:
-            self._choose(optimizer, parameters)  # no gradient at its first step
+            self._choose(optimizer, parameters, copies)  # no gradient at its first step
         still = [left for verdict, left in present if verdict and left is not None]
         return (bool(still), still) if present else None
 
-    def _of_copies(self, optimizer: Any, watched: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The watched parameters, where an optimizer holds a copy of each of them, in their order, and nothing else."""
-        known = self._copied.get(id(optimizer))
-        if known is None or known[0] is not watched:
-            held = [item for group in optimizer.param_groups for item in group["params"]]
-            same = len(held) > 1 and [tuple(one.shape) for one in held] == [tuple(one.shape) for one in watched]
-            copies = {id(one): weakref.ref(item) for one, item in zip(watched, held, strict=False)} if same else {}
-            known = self._copied[id(optimizer)] = (watched, copies)
-        return watched if known[1] else ()
-
-    def _choose(self, optimizer: Any, parameters: tuple[Any, ...]) -> None:
+    def _choose(self, optimizer: Any, parameters: tuple[Any, ...], copies: tuple[Any, ...]) -> None:
         self._let_go(id(optimizer))
-        copies = self._copied[id(optimizer)][1] if id(optimizer) in self._copied else {}
+        copy_of = {id(one): weakref.ref(copy) for one, copy in zip(parameters, copies, strict=False)}
         having = [
             parameter
             for parameter in parameters
             if _can_be_followed(parameter) and id(parameter) not in self._by_parameter
         ]
         some = dict.fromkeys(having[-1:] + having[:1])
-        chosen = [_Sample(item, _at_start(item), copies.get(id(item))) for item in some]
+        chosen = [_Sample(item, _at_start(item), copy_of.get(id(item))) for item in some]
         self._samples[id(optimizer)] = (parameters, chosen)
         handles = self._handles[id(optimizer)] = []
         for sample in chosen:

@@ -21,6 +21,7 @@ from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
 from barograph.probes.model.parameters import Owned, copied, local, owned, shape_of, trainable
+from barograph.probes.model.rounded import RoundedCopies
 from barograph.probes.model.rounds import ModelRound, RoundPart
 from barograph.probes.model.schedule import WatchSchedule
 from barograph.probes.model.spectral import SpectralNorms
@@ -117,7 +118,7 @@ class Looks:
         self._probes: dict[int, UpdateProbe] = {}
         self._followers: dict[int, FollowedNorms] = {}
         self._exchanges: Exchanges | None = None
-        self._spectral, self._accounts = SpectralNorms(), OptimizerAccounts()
+        self._spectral, self._accounts, self._rounded = SpectralNorms(), OptimizerAccounts(), RoundedCopies()
         self._late = False  # no forward pass was seen before the step began
         self._left_out = 0  # steps that a scaler skipped, up to the last one that it did not
         self._routers: Any = None
@@ -229,6 +230,7 @@ class Looks:
         if not own.names:
             if (copies := self.copied(optimizer)).names:
                 self._accounts.before(current, optimizer, copies, _rates(optimizer), watched=False)
+                self._rounded.begins(current, copies.parameters, self.parameters)
             return
         gradients = [parameter.grad for parameter in own.parameters]
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}

@@ -20,7 +20,7 @@ from barograph.probes.model.findings import Witness
 from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
-from barograph.probes.model.parameters import Owned, copied, local, owned, shape_of, trainable
+from barograph.probes.model.parameters import Copies, Owned, local, owned, shape_of, trainable
 from barograph.probes.model.rounded import RoundedCopies
 from barograph.probes.model.rounds import ModelRound, RoundPart
 from barograph.probes.model.schedule import WatchSchedule
@@ -114,7 +114,7 @@ class Looks:
         self._run, self._model, self._schedule, self._witness = run, model, schedule, witness
         self._limit = int(memory_budget_mb * (1 << 20))
         self._owned: dict[int, tuple[Any, Owned]] = {}
-        self._copied: dict[int, tuple[Any, Owned]] = {}
+        self.copies = Copies()
         self._probes: dict[int, UpdateProbe] = {}
         self._followers: dict[int, FollowedNorms] = {}
         self._exchanges: Exchanges | None = None
@@ -159,20 +159,6 @@ class Looks:
                 self.refresh()
             known = self._owned[id(optimizer)] = (shape, owned(optimizer, self.names))
         return known[1]
-
-    def copied(self, optimizer: Any) -> Owned:
-        """What an optimizer holds, named as the watched parameters, where it is a copy of each of these, in their
-        order, and nothing else: as those that are kept in full beside weights of sixteen bits."""
-        key = (shape_of((optimizer,)), self.parameters)
-        known = self._copied.get(id(optimizer))
-        if known is None or known[0][0] != key[0] or known[0][1] is not self.parameters:
-            known = self._copied[id(optimizer)] = (key, copied(optimizer, self.names, self.parameters))
-        return known[1]
-
-    def own_and_copied(self, optimizer: Any) -> tuple[Owned, tuple[Any, ...], tuple[Any, ...]]:
-        """The watched parameters of an optimizer; all, and its copies of them where it has none."""
-        own = self.own(optimizer)
-        return own, self.parameters, () if own.names else self.copied(optimizer).parameters
 
     def owners(self, optimizers: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The watched parameters of each of these optimizers."""
@@ -228,7 +214,7 @@ class Looks:
         """An optimizer's step begins: its gradients are what it will use."""
         own = self.own(optimizer)
         if not own.names:
-            if (copies := self.copied(optimizer)).names:
+            if (copies := self.copies.of(optimizer, self.names, self.parameters)).names:
                 self._accounts.before(current, optimizer, copies, _rates(optimizer), watched=False)
                 self._rounded.begins(current, copies.parameters, self.parameters)
             return
@@ -259,7 +245,7 @@ class Looks:
 
     def count(self, current: ModelRound, optimizer: Any) -> None:
         """An optimizer's step begins, which is not looked at."""
-        if self.own(optimizer).names or self.copied(optimizer).names:
+        if self.own(optimizer).names or self.copies.of(optimizer, self.names, self.parameters).names:
             self._accounts.count(current, optimizer, _rates(optimizer))
 
     @property
@@ -353,7 +339,7 @@ class Looks:
         """An optimizer's step is over."""
         own = self.own(optimizer)
         if not own.names:
-            if (copies := self.copied(optimizer)).names:
+            if (copies := self.copies.of(optimizer, self.names, self.parameters)).names:
                 self._accounts.after(current, optimizer, copies)
             return
         self._accounts.after(current, optimizer, own)

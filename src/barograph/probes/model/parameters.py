@@ -167,6 +167,21 @@ def copied(optimizer: Any, names: dict[int, str], parameters: Sequence[Any]) -> 
     return Owned(tuple(names[id(one)] for one in parameters), *zip(*found, strict=True))
 
 
+class Copies:
+    """What optimizers hold instead of the watched parameters, as those that are kept in full beside weights of sixteen
+    bits."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any, Owned]] = {}  # by optimizer
+
+    def of(self, optimizer: Any, names: dict[int, str], parameters: Sequence[Any]) -> Owned:
+        """`copied`, looked for anew where the optimizer, or the model, has others."""
+        shape, known = shape_of((optimizer,)), self._known.get(id(optimizer))
+        if known is None or known[0] != shape or known[1] is not parameters:
+            known = self._known[id(optimizer)] = (shape, parameters, copied(optimizer, names, parameters))
+        return known[2]
+
+
 def shape_of(optimizers: Iterable[Any]) -> tuple[int, ...]:
     """Changes when parameters are added to an optimizer, or replaced: by the first, the middle, the last of a group."""
     found: list[int] = []

@@ -23,11 +23,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from barograph.probes.model.backward import tensors
 from barograph.probes.model.guest import Guest, after
-from barograph.probes.model.parameters import Known, Owned, mesh_of, spread
+from barograph.probes.model.parameters import Known, mesh_of, spread
+
+if TYPE_CHECKING:
+    from barograph.probes.model.looks import Looks
 
 _ELEMENTS = 4096  # of a gradient
 _ALIKE = 0.99999  # of the squares' product, of gradients that are the same but for a number and their rounding
@@ -128,12 +131,13 @@ class StaleGradients:
         for sample in self._by_parameter.values():
             sample.known = sample.still = sample.arrived = sample.begun = False
 
-    def stepped(
-        self, optimizer: Any, own: Owned, watched: tuple[Any, ...] = (), copies: tuple[Any, ...] = ()
-    ) -> tuple[bool, list[Any]] | None:
+    def stepped(self, optimizer: Any, looks: Looks) -> tuple[bool, list[Any]] | None:
         """An optimizer has stepped. Whether it used gradients that were added to those of its step before, if one of
-        the numbers that come with it is not 0. copies: what it holds instead of the watched parameters."""
-        parameters = own.parameters or (watched if copies else ())
+        the numbers that come with it is not 0. looks: what knows its parameters."""
+        parameters, copies = looks.own(optimizer).parameters, ()
+        if not parameters:
+            copies = looks.copies.of(optimizer, looks.names, looks.parameters).parameters
+            parameters = looks.parameters if copies else ()
         known = self._samples.get(id(optimizer))
         if known is None or known[0] is not parameters:
             self._choose(optimizer, parameters, copies)

@@ -12,10 +12,12 @@ from test_rules_objective import ROWS, every, warned
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.optim import lr_scheduler as made  # noqa: E402
+from watched_models import Model, Notes, loss_of  # noqa: E402
 
 from barograph.doctor.rules.optimizer.again import PlateauTold, SteppedAgain  # noqa: E402
 from barograph.doctor.rules.optimizer.scheduled import ScheduleCount  # noqa: E402
 from barograph.probes.model import schedulers  # noqa: E402
+from barograph.probes.model.watch import ModelWatch  # noqa: E402
 
 STEPS = np.arange(20, ROWS, 10)
 
@@ -304,3 +306,35 @@ def test_stairs_in_steps_of_a_schedule_that_is_stepped_once_an_epoch_are_never_r
     columns |= counted(pace, 0.0, np.linspace(1.0, ends, len(STEPS)))
     columns |= {"model/scheduler_last_mark": (STEPS, mark + 0.0 * STEPS)}
     assert ("schedule_count" in warned(columns)) == told
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("often", [1, 4])
+def test_the_schedule_of_copies_of_the_weights_is_counted_as_well(often: int, groups: int) -> None:
+    """Weights that are kept in full by hand, beside a model in sixteen bits."""
+    model = Model().bfloat16()
+    ours = list(model.parameters())
+    copies = [nn.Parameter(one.detach().float().clone()) for one in ours]
+    flat = [one for one in copies if one.dim() < 2] if groups > 1 else []
+    kinds = [[one for one in copies if all(one is not other for other in flat)], flat]
+    optimizer = torch.optim.AdamW([{"params": one} for one in kinds if one], lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+    run = Notes()
+    watch = ModelWatch(run, model, optimizer, gradients=0, updates=0, weights=0, histograms=0, activations=0,
+                       optimizer_state=0, budget=None)  # fmt: skip
+    for step in range(41):
+        loss_of(model).backward()
+        for one, copy in zip(ours, copies, strict=True):
+            copy.grad = one.grad.float()
+        optimizer.step()
+        with torch.no_grad():
+            for one, copy in zip(ours, copies, strict=True):
+                one.copy_(copy)
+        model.zero_grad()
+        for _ in range(often):
+            schedule.step()
+        run.log(step)
+    watch.close()
+    said = {name: value for kind, _, fields in run.records if kind == "model" for name, value in fields.items()}
+    assert said["scheduler_steps"] == 40 * often and said["scheduled_steps"] == 40
+    assert said["scheduler_length"] == 40 and "rate_share" in said and "update_p50" not in said

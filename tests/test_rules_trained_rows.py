@@ -7,7 +7,7 @@ import pytest
 from rule_columns import findings
 from test_rules_objective import EVALUATIONS, FALLS, every, of_graph
 
-from barograph.doctor.rules.data.trained_rows import EvaluationExamples
+from barograph.doctor.rules.data.trained_rows import EvaluationCopies, EvaluationExamples
 
 
 @pytest.mark.parametrize("cuts", [(), (3, 50, 90)])
@@ -155,3 +155,31 @@ def test_answers_that_were_liked_come_twice_as_often_by_chance_as_both(
     columns |= {name: every(0.0 * FALLS + value) for name, value in more.items()}
     found = [one.severity for one in findings([EvaluationExamples()], columns).values()]
     assert found[-1:] == [severity]
+
+
+@pytest.mark.parametrize("cuts", [(), (3, 50, 90)])
+@pytest.mark.parametrize(
+    ("how", "severity"),
+    [
+        ({}, "warning"),
+        ({"evaluated_copies": 0.1}, None),
+        ({"evaluated_copies_rows": 20.0}, None),
+        ({"evaluated_copies_passes": 0.5}, None),
+        ({"evaluated_copies_of": 40.0}, None),  # fewer rows than three batches have: all that there are
+        ({"name": "eval_on_train/loss"}, "info"),
+        ({"train/episode_reward": 1.0}, None),
+    ],
+)
+def test_rows_that_a_table_has_several_times_are_told_of_on_both_sides_of_a_split(
+    how: dict[str, float | str], severity: str | None, cuts: tuple[int, ...]
+) -> None:
+    columns = {str(how.get("name", "val_loss")): (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    if "train/episode_reward" in how:
+        columns["train/episode_reward"] = every(FALLS)
+    figures = {"evaluated_copies": 0.7, "evaluated_copies_rows": 64.0, "evaluated_copies_passes": 1.0,
+               "evaluated_copies_of": 300.0, "evaluated_steps": 40.0}  # fmt: skip
+    figures |= {name: value for name, value in how.items() if name in figures and not isinstance(value, str)}
+    columns |= {f"model/{name}": (EVALUATIONS + 1, np.full(10, value)) for name, value in figures.items()}
+    columns |= of_graph(example_rows=32.0)
+    found = [one.severity for one in findings([EvaluationCopies()], columns, cuts=cuts).values()]
+    assert found == ([] if severity is None else [severity])

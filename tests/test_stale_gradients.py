@@ -336,3 +336,42 @@ def test_ddp_with_and_without_bucket_views_and_fsdp2_are_judged_alike(tmp_path: 
     assert others > 0 and set(loose.values()) == {others}, "gradients that FSDP2 adds to are those of each step"
     assert any("in no optimizer that steps" in sentence for sentence in warned)
     assert cleared == {"True": [2.0] * 4, "False": []}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("clears", "uses", "says"),
+    [("copies", True, 1.0), ("model", True, 0.0), ("both", True, 0.0), ("copies", False, 0.0), ("late", True, 0.0)],
+)
+def test_gradients_of_a_model_whose_copies_are_stepped_have_to_be_cleared_as_well(
+    run: Notes, clears: str, uses: bool, says: float, dtype: Any
+) -> None:
+    """Weights that are kept in full by hand: `zero_grad` of their optimizer clears the copies' gradients alone. uses:
+    whether their gradients are those of the model, or what a hook has added up."""
+    model = Model().to(dtype)
+    ours = list(model.parameters())
+    copies = [nn.Parameter(one.detach().float().clone()) for one in ours]
+    optimizer = torch.optim.AdamW(copies, lr=1e-3)
+    if not uses:
+        for one, copy in zip(ours, copies, strict=True):
+            one.register_hook(lambda gradient, copy=copy: setattr(copy, "grad", gradient.float()))
+    watch = ModelWatch(run, model, optimizer, **QUIET)
+    for step in range(7):
+        if clears == "late":
+            model.zero_grad()
+        loss_of(model, torch.randint_like(TOKENS, int(TOKENS.max()) + 1)).backward()
+        for one, copy in zip(ours, copies, strict=True):
+            if uses:
+                copy.grad = 0.5 * one.grad.float()
+        optimizer.step()
+        with torch.no_grad():
+            for one, copy in zip(ours, copies, strict=True):
+                one.copy_(copy)
+        optimizer.zero_grad()
+        if clears in ("model", "both"):
+            model.zero_grad()
+        run.log(step)
+    watch.close()
+    found = told(run, "stale_gradients")
+    assert max(found.values(), default=0.0) == says and (not says or len(found) >= 5)
+    assert hooks_left(model, optimizer) == (0 if uses else len(ours))

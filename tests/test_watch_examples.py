@@ -12,7 +12,8 @@ import pytest
 import barograph
 from barograph.doctor import diagnose
 from barograph.probes.model.example_inputs import example_inputs
-from barograph.probes.model.examples import ExampleLook, fingerprints
+from barograph.probes.model.examples import ExampleLook
+from barograph.probes.model.row_marks import fingerprints
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402

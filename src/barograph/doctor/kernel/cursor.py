@@ -225,6 +225,14 @@ def numbers_named(history: RunHistory, words: re.Pattern[str]) -> Iterator[tuple
             yield plain, float(value)
 
 
+def logged_at(channel: Channel, place: tuple[int, int, int]) -> float:
+    """What an evaluation logged, whose figures came with the step behind it; NaN where that is not one row."""
+    rows = channel.rows()
+    step, time, segment = place
+    here = rows.value[(rows.segment == segment) & (rows.time <= time) & (rows.step >= step - 1) & (rows.step <= step)]
+    return float(here[0]) if len(here) == 1 and math.isfinite(here[0]) else math.nan
+
+
 def averages_workers(history: RunHistory) -> bool:
     """Whether the configuration says that workers train by themselves, and weights are averaged now and then.
 

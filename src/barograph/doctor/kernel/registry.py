@@ -40,14 +40,14 @@ MODULES = (
     "evaluation.average_anew", "evaluation.average_moves", "evaluation.average_left", "evaluation.running",
     "evaluation.untrained", "gradient.undivided", "optimizer.held", "optimizer.declared", "optimizer.again",
     "evaluation.nothing", "optimizer.layered", "loss.hardest", "data.beginnings", "optimizer.longer", "run.raised",
-    "loss.weighed", "ranks.shares", "ranks.modes", "ranks.losses", "data.prompts",
+    "loss.weighed", "ranks.shares", "ranks.modes", "ranks.losses", "ranks.classes", "data.prompts",
     "evaluation.compared", "rl.crossed", "rl.in_turn", "rl.beta", "data.agreed", "data.padded", "rl.begins", "rl.added",
     "gradient.swings", "rl.shared", "data.timed", "data.drawn", "data.template",
     "data.one_way", "evaluation.own_weights", "evaluation.average_named",
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",
     "evaluation.saturates", "evaluation.multiplied", "activations.packed", "data.segments", "data.class_offsets",
-    "data.groups", "evaluation.lengths",
+    "data.groups", "evaluation.lengths", "evaluation.one_class", "optimizer.rounded",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -35,8 +35,11 @@ class OptimizerAccounts:
         self._travel: dict[int, list[float]] = {}  # by optimizer: of each group, the sum of its rates so far
         self._scaled, self._spent = ScaledAfter(), SpentGradient()
 
-    def before(self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None]) -> None:
-        """A step begins. rates: of each group, None where it is not known without waiting."""
+    def before(
+        self, current: ModelRound, optimizer: Any, own: Owned, rates: list[float | None], watched: bool = True
+    ) -> None:
+        """A step begins. rates: of each group, None where it is not known without waiting. watched: whether they are
+        the watched parameters, and not copies of them."""
         first, travel = self.count(current, optimizer, rates)
         self._scaled.begins(current, optimizer)
         self._spent.begins(current, optimizer, own)
@@ -49,7 +52,7 @@ class OptimizerAccounts:
             self._says = self._steps >= self._said
             self._said = self._steps + _EVERY if self._says else self._said
         groups = optimizer.param_groups
-        if self._reads and all("betas" in group for group in groups):
+        if watched and self._reads and all("betas" in group for group in groups):
             current.travel.append((own, tuple(travel)))
         if not first or not self._says:
             return

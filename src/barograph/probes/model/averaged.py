@@ -91,6 +91,7 @@ class EvaluatedWeights:
         self._followed: tuple[Any, FollowedAverage] | None = None  # a copy that was evaluated, and how it moves
         self._begun = BegunCopies()
         self._renewed = False  # whether that was taken while statistics were gathered anew
+        self._late = False  # whether the trained weights are not yet what the step leaves
         self._strangers, self._listens = False, False  # whether a copy was called; between two steps
         self._kept: tuple[WeightSample, WeightSample, bool] | None = None  # of the evaluation before
         self._written = written
@@ -101,9 +102,10 @@ class EvaluatedWeights:
         if whole:
             written.follower = self._ended
 
-    def _ended(self, chosen: Sequence[Any], now: list[Tensor], then: list[Tensor]) -> None:
+    def _ended(self, chosen: Sequence[Any], now: list[Tensor], then: list[Tensor], written: bool = False) -> None:
         """A step is over. chosen: parameters; now and then: some of their elements behind this step and the one
-        before."""
+        before. written: whether weights are written behind each step, as of now they are not yet."""
+        self._late = written
         with contextlib.suppress(Exception):
             model = self._root()
             if chosen is not self._chosen and model is not None:
@@ -118,6 +120,13 @@ class EvaluatedWeights:
             self._listens, self._steps = usable, self._steps + 1
             if self._steps == _LOOK and model is not None and not is_compiled():
                 self._find(model)
+
+    def _catch_up(self) -> None:
+        """What is written behind the step is there."""
+        model = self._root()
+        if self._late and self._now and model is not None:
+            self._now = [some_of(item.detach()).clone() for item in self._items(model)]
+        self._late = False
 
     def _find(self, model: Any) -> None:
         """Listen to the copies of the model: objects of its class refer to it."""
@@ -164,6 +173,7 @@ class EvaluatedWeights:
             self._listens = False
         elif model is not None and self._now and len(self._own) < _SAMPLES:
             with contextlib.suppress(Exception):
+                self._catch_up()
                 items = [_item(model, path) for path in self._paths]
                 weights, renews = tuple((id(item), item._version) for item in items), self._gathers(model)
                 if (weights, False) in self._own or (weights, renews) in self._own:
@@ -184,6 +194,7 @@ class EvaluatedWeights:
                 self._called(module, (*given, *named.values()), module is whole)
             if not self._listens:
                 return
+            self._catch_up()
             self._strangers, renews = True, self._gathers(whole)
             if self._other is None or (self._renewed and not renews):
                 self._other, self._renewed, self._whose = self._sample(whole), renews, copy
@@ -263,6 +274,7 @@ class EvaluatedWeights:
             return
         moves = None
         with contextlib.suppress(Exception):
+            self._catch_up()
             moves = self._move(other)
         if not (own or other):
             return

@@ -24,9 +24,9 @@ from typing import Any
 from barograph.probes.data import labels
 from barograph.probes.model.activations import first_tensor
 from barograph.probes.model.doubles import has_mode
-from barograph.probes.model.examples import fingerprints
 from barograph.probes.model.guest import Guest, after, before
 from barograph.probes.model.parameters import mesh_of, trainable
+from barograph.probes.model.row_marks import fingerprints
 from barograph.probes.ranks.copies import FIRST, GRADIENTS, WEIGHTS, both_numbers
 
 _OFTEN, _SELDOM = 12, 10  # compared steps that are all looked at; afterwards each tenth

@@ -20,8 +20,10 @@ from barograph.probes.model.example_inputs import example_inputs, numbers_of_row
 from barograph.probes.model.likeness import Likeness
 from barograph.probes.model.parameters import local
 from barograph.probes.model.passages import Passages
+from barograph.probes.model.row_marks import BITS, elements, fingerprints
 from barograph.probes.model.towers import TowerRows
 from barograph.probes.model.trained_passes import TrainedPasses
+from barograph.probes.model.whole_rows import WholeRows
 from barograph.probes.model.wording import WordingLook, most_apart
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from barograph.probes.model.rounds import ModelRound
 
-_ROWS, _ELEMENTS = 64, 1024  # of a batch, of a row
+_ROWS = 64  # of a batch
 _PASSES, _EVALUATED = 8, 64  # passes of an evaluation, rows of each
 _ALIKE = 0.02  # of a batch: rows that are drawn with replacement are fewer
 _KEPT = 1 << 16  # rows that are remembered
@@ -40,9 +42,6 @@ _MARKED = 8  # looks of a launch whose batches get a mark
 _WIDTH = {"pieces": overlaps.PIECES, "numbers": 1}  # of a row
 _SERIES = {"pieces": "overlap", "numbers": "rearranged"}
 _APART, _OF_ROWS = 64, 1 / 16  # rows of different numbers, at least: and of all different ones
-_BITS = (1 << 52) - 1  # what a double holds
-_HIGH = (1 << 35) - 1  # what is left of a whole number without its 29 lowest bits
-_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64)  # 2⁶⁴ / golden ratio: consecutive multiples differ in all bits
 
 
 class ExampleLook:
@@ -66,7 +65,7 @@ class ExampleLook:
         self._parts: dict[str, list[Tensor]] = {}  # see `overlaps`; of the step, and of an evaluation
         self._cuts = cuts.Cuts()
         self._trained_parts: dict[str, dict[float, int]] = {"pieces": {}, "numbers": {}}  # → their first place
-        self._alike, self._passages = Likeness(), Passages()
+        self._alike, self._passages, self._whole = Likeness(), Passages(), WholeRows()
         self._beginnings, self._wording = Beginnings(), (WordingLook(), WordingLook("second_wording", text=False))
         self._copies = self._looked = 0  # rows that were another one's copy in a batch, of all that were looked at
 
@@ -113,6 +112,7 @@ class ExampleLook:
             self._lengths = lengths(tensor[:_ROWS], [one for one in tensors if one is not tensor])
             self._look_at_parts(numbers[:_ROWS], "")
             self._alike.trained(numbers[:_ROWS])
+            self._whole.trained(tensors)
             self._passages.trained(tensor[:_ROWS])
             self._beginnings.trained(tensor)
             self._wording[0].trained(tensor[:_ROWS])
@@ -128,6 +128,7 @@ class ExampleLook:
                 self._every *= 2
             self._evaluated.append(marks(_EVALUATED))
             self._alike.evaluated(numbers)
+            self._whole.evaluated(tensors)
             self._passages.evaluated(tensor)
             self._look_at_parts(overlaps.even_rows(numbers, _EVALUATED), "evaluated_")
 
@@ -137,7 +138,7 @@ class ExampleLook:
         if tensor is not None:
             some = local(tensor)[:_ROWS]
             if some.is_floating_point() and some[0].numel() > _LARGE:  # what its fingerprint is of
-                some = _lines(some)
+                some = elements(some)
             self._between.given(self._trained_passes.take(), some, None if beside is None else local(beside))
 
     def given_to_tower(self, which: int, tensors: Sequence[Tensor], trains: bool, due: bool) -> None:
@@ -166,6 +167,7 @@ class ExampleLook:
         if self._rows is not None and not kept(0):
             self._rows, self._lengths = beside.pop(0) if beside else None, None
             self._alike.trained_no_more()
+            self._whole.trained_no_more()
             self._passages.trained_no_more()
             self._beginnings.trained_no_more()
             for wording in self._wording:
@@ -181,6 +183,11 @@ class ExampleLook:
         """Whether passes without gradients belong to each step, and are not an evaluation."""
         return self._evaluating > self._steps // 4 + 1
 
+    @property
+    def _has_copies(self) -> bool:
+        """Whether batches have had the same row twice, more often than where rows are drawn with replacement."""
+        return self._copies > _ALIKE * self._looked
+
     def rested(self) -> None:
         """A step begins that is not looked at."""
         self._steps += 1
@@ -188,6 +195,7 @@ class ExampleLook:
 
     def _forget_evaluation(self) -> None:
         self._alike.forget()
+        self._whole.forget()
         self._passages.forget()
         self._passes, self._every, self._evaluated, self._counts = 0, 1, [], []
         self.towers.forget()
@@ -233,6 +241,7 @@ class ExampleLook:
             wording.put(current)
         if self._in_each_step:
             self._forget_evaluation()
+        self._whole.put(current)
         self._passes, self._every = 0, 1
         for name, parts in self._parts.items():
             where = tuple(
@@ -281,6 +290,7 @@ class ExampleLook:
             [wording.fields_of(numbers, known, step) for wording in self._wording]
         )
         found |= self._passages.fields_of(numbers) | self._beginnings.fields_of(numbers)
+        found |= self._whole.fields_of(numbers, self._has_copies)
         if rows:
             found["batch_copies"] = 1 - len(set(rows)) / len(rows)
             found["example_rows"] = float(len(rows))
@@ -293,7 +303,7 @@ class ExampleLook:
                     found["rows_again_after"] = float(numpy.median(again))
                     found["batch_again"] = self._together(rows, step) / len(rows)
             if self._looks < _MARKED:
-                found["batch_mark"] = float(sum(rows) & _BITS)
+                found["batch_mark"] = float(sum(rows) & BITS)
             self._looks += 1
             if len(self._trained) < _KEPT:
                 self._trained |= dict.fromkeys(rows, step)
@@ -373,7 +383,7 @@ class ExampleLook:
 
     def _seen_in_training(self, passes: Sequence[str], values: Any) -> dict[str, float]:
         """How many of an evaluation's rows were trained on, and the share of passes that had any."""
-        if self._copies > _ALIKE * self._looked or not self._looked:  # inputs of few values are alike by chance
+        if self._has_copies or not self._looked:  # inputs of few values are alike by chance
             return {}
         known = [row in self._trained or row in self._beside_trained for row in values[0].tolist()]
         having = {at for at, seen in zip(passes, known, strict=True) if seen}
@@ -393,27 +403,6 @@ def _marks(tensor: Tensor, beside: Tensor | None, count: int) -> Tensor:
     """Fingerprints of examples, with what numbers they have beside their tokens."""
     found = fingerprints(tensor[:count])
     return found if beside is None else found ^ fingerprints(beside[:count])
-
-
-def fingerprints(rows: Tensor) -> Tensor:
-    """A number a row [n]: sums of products of whole numbers, which no order of adding changes. Padding behind the
-    longest row of a batch does not change it."""
-    import torch
-
-    lines = _lines(rows)
-    if lines.is_floating_point():
-        lines = lines.float().contiguous().view(torch.int32)
-        values = lines.long()
-    else:
-        values = lines.long()
-        last = values[:, -1:]
-        values = values[:, :-1] - last
-        if values.shape[1]:  # with what they are differences of: a row that is moved by one is another
-            values = torch.cat([last, values], 1)
-    places = torch.arange(1, values.shape[1] + 1, device=values.device) * _FACTOR
-    mixed = values * ((places ^ (places >> 31)) * (_FACTOR + 2) | 1)  # no multiples: 3 at one place is not 1 at another
-    high = (mixed >> 29) & _HIGH  # without the sign, which would make a number and its negative alike
-    return ((mixed ^ high) * _FACTOR >> 7).sum(1) & _BITS
 
 
 def lengths(rows: Tensor, others: Sequence[Tensor] = ()) -> Tensor | None:
@@ -459,12 +448,3 @@ def _are_whole(rows: Tensor) -> Tensor:
     alike = (ends == ends[0]).all() & ((rows == ends[0]).sum() == len(rows))
     padded = (behind > 2).all() & (behind < rows.shape[1]).all()
     return torch.where(padded, alike.double(), torch.nan)
-
-
-def _lines(rows: Tensor) -> Tensor:
-    """Rows of elements [n, k], some of each where there are many."""
-    tensor = local(rows.detach())
-    lines = tensor.reshape(len(tensor), -1)
-    if tensor.is_floating_point():
-        return lines[:, :: max(1, lines.shape[1] // _ELEMENTS)]
-    return lines[:, :_ELEMENTS]

@@ -21,7 +21,8 @@ from barograph.probes.model.hooks import passes_by
 from barograph.probes.model.moe import RouterWatch
 from barograph.probes.model.norms import FollowedNorms, norms
 from barograph.probes.model.optimizers import measure
-from barograph.probes.model.parameters import Owned, local, owned, shape_of, trainable
+from barograph.probes.model.parameters import Copies, Owned, local, owned, shape_of, trainable
+from barograph.probes.model.rounded import RoundedCopies
 from barograph.probes.model.rounds import ModelRound, RoundPart
 from barograph.probes.model.schedule import WatchSchedule
 from barograph.probes.model.spectral import SpectralNorms
@@ -126,10 +127,11 @@ class Looks:
         self._run, self._model, self._schedule, self._witness = run, model, schedule, witness
         self._limit = int(memory_budget_mb * (1 << 20))
         self._owned: dict[int, tuple[Any, Owned]] = {}
+        self.copies = Copies()
         self._probes: dict[int, UpdateProbe] = {}
         self._followers: dict[int, FollowedNorms] = {}
         self._exchanges: Exchanges | None = None
-        self._spectral, self._accounts = SpectralNorms(), OptimizerAccounts()
+        self._spectral, self._accounts, self._rounded = SpectralNorms(), OptimizerAccounts(), RoundedCopies()
         self._late = False  # no forward pass was seen before the step began
         self._scaler: Any = None  # of the step that begins
         self._left_out = 0  # steps that a scaler skipped, up to the last one that it did not
@@ -221,6 +223,9 @@ class Looks:
         """An optimizer's step begins: its gradients are what it will use."""
         own = self.own(optimizer)
         if not own.names:
+            if (copies := self.copies.of(optimizer, self.names, self.parameters)).names:
+                self._accounts.before(current, optimizer, copies, _rates(optimizer), watched=False)
+                self._rounded.begins(current, copies.parameters, self.parameters)
             return
         gradients = [parameter.grad for parameter in own.parameters]
         current.present |= {name for name, gradient in zip(own.names, gradients, strict=True) if gradient is not None}
@@ -251,7 +256,7 @@ class Looks:
 
     def count(self, current: ModelRound, optimizer: Any) -> None:
         """An optimizer's step begins, which is not looked at."""
-        if self.own(optimizer).names:
+        if self.own(optimizer).names or self.copies.of(optimizer, self.names, self.parameters).names:
             self._accounts.count(current, optimizer, _rates(optimizer))
 
     @property
@@ -345,6 +350,8 @@ class Looks:
         """An optimizer's step is over."""
         own = self.own(optimizer)
         if not own.names:
+            if (copies := self.copies.of(optimizer, self.names, self.parameters)).names:
+                self._accounts.after(current, optimizer, copies)
             return
         self._accounts.after(current, optimizer, own)
         probe = self._probes.get(id(optimizer))

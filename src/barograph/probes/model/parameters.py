@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_COPIES = 2  # parameters, at least, of an optimizer that holds copies
+
+
 def joined(models: Any) -> Any:
     """Several models, in a list, as one; anything else as it is."""
     if isinstance(models, (list, tuple)) and models and all(hasattr(model, "_modules") for model in models):
@@ -147,6 +150,36 @@ def owned(optimizer: Any, names: dict[int, str]) -> Owned:
     ]
     columns = list(zip(*found, strict=True)) or [(), (), ()]
     return Owned(*columns)
+
+
+def copied(optimizer: Any, names: dict[int, str], parameters: Sequence[Any]) -> Owned:
+    """An optimizer's parameters under the names of these, in the order of these, where it holds one of each one's shape
+    and nothing else, two or more, all of other tensors; else nothing. Those of one shape are in one order. names: by
+    id."""
+    held = [(one, number) for number, group in enumerate(optimizer.param_groups) for one in group["params"]]
+    by_shape: dict[tuple[int, ...], list[tuple[Any, int]]] = {}
+    for one, number in held:
+        by_shape.setdefault(tuple(one.shape), []).append((one, number))
+    found = [by_shape[shape].pop(0) for one in parameters if by_shape.get(shape := tuple(one.shape))]
+    whole = len(found) == len(held) == len(parameters) >= _COPIES
+    if not whole or any(id(one) in names for one, _ in held):
+        return Owned((), (), ())
+    return Owned(tuple(names[id(one)] for one in parameters), *zip(*found, strict=True))
+
+
+class Copies:
+    """What optimizers hold instead of the watched parameters, as those that are kept in full beside weights of sixteen
+    bits."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, Any, Owned]] = {}  # by optimizer
+
+    def of(self, optimizer: Any, names: dict[int, str], parameters: Sequence[Any]) -> Owned:
+        """`copied`, looked for anew where the optimizer, or the model, has others."""
+        shape, known = shape_of((optimizer,)), self._known.get(id(optimizer))
+        if known is None or known[0] != shape or known[1] is not parameters:
+            known = self._known[id(optimizer)] = (shape, parameters, copied(optimizer, names, parameters))
+        return known[2]
 
 
 def shape_of(optimizers: Iterable[Any]) -> tuple[int, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from barograph.probes.model.doubles import UsualPasses
-from barograph.probes.model.examples import fingerprints
 from barograph.probes.model.parameters import local, mesh_of
+from barograph.probes.model.row_marks import fingerprints
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -47,7 +47,7 @@ _SINGLE = {"blank": "frozen_untrained", "frozen_as_drawn": "frozen_as_drawn",
            "frozen_tables": "frozen_tables", "frozen_random_tables": "frozen_random_tables",
            "without_random_tables": "without_graph_random_tables",
            "last_drawn": "last_drawn", "state_carried": "state_carried",
-           "table_detached": "table_detached"}  # fmt: skip
+           "table_detached": "table_detached", "copies_rounded": "copies_rounded"}  # fmt: skip
 _NUMBERS = ("idle_gradient", "written", "gradient_growth", "tied_deviation", "adapters_merged",
             "codes_merged", "adapters_off")  # fmt: skip
 """Of these: not counts."""

@@ -10,7 +10,9 @@ fused optimizer zeroes them, count nothing: it must hold something, too, when th
 counts is the whole step: accumulation over micro-batches starts from a cleared gradient, and one that is cleared before
 its own last backward pass (a GAN's generator, through which the discriminator's pass went too) is not stale.
 
-Two parameters of each optimizer are looked at. Where a gradient shares its counter with others (DDP's bucket
+Two parameters of each optimizer are looked at; of one that holds copies of the watched parameters alone, as those that
+are kept in full beside weights of sixteen bits, the parameters that these are copies of, while the copies' gradients
+are theirs, times a number. Where a gradient shares its counter with others (DDP's bucket
 views) or comes without autograd's accumulation (FSDP2), it is compared when the model's output gets its gradient,
 before anything arrives. Without a backward pass that is seen there is no verdict: in a replayed CUDA graph
 gradients change and no counter does.
@@ -18,15 +20,20 @@ gradients change and no counter does.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from barograph.probes.model.backward import tensors
 from barograph.probes.model.guest import Guest, after
-from barograph.probes.model.parameters import Known, Owned, mesh_of, spread
+from barograph.probes.model.parameters import Known, mesh_of, spread
+
+if TYPE_CHECKING:
+    from barograph.probes.model.looks import Looks
 
 _ELEMENTS = 4096  # of a gradient
+_ALIKE = 0.99999  # of the squares' product, of gradients that are the same but for a number and their rounding
 
 
 class _Sample:
@@ -34,10 +41,12 @@ class _Sample:
     `left`: how many of some of its elements were not 0 then. `at_start`: compared when a backward pass begins; `begun`:
     it has."""
 
-    __slots__ = ("arrived", "at_start", "begun", "known", "left", "mark", "parameter", "sharded", "still", "version")
+    __slots__ = (
+        "arrived", "at_start", "begun", "copy", "known", "left", "mark", "parameter", "sharded", "still", "version"
+    )  # fmt: skip
 
-    def __init__(self, parameter: Any, at_start: bool):
-        self.parameter, self.at_start = parameter, at_start
+    def __init__(self, parameter: Any, at_start: bool, copy: Callable[[], Any] | None = None):
+        self.parameter, self.at_start, self.copy = parameter, at_start, copy
         self.sharded = mesh_of(parameter) is not None
         self.mark: Callable[[Any], bool] = _unknown  # gradients are not kept alive
         self.version, self.left = 0, cast("Any", None)
@@ -84,6 +93,13 @@ class _Sample:
             if self.still:
                 self.left = _filled(gradient)
 
+    def used(self) -> Any:
+        """What `left` says, where the step has used this gradient: that of a copy of the parameter is the same."""
+        copy = self.copy() if self.copy is not None else None
+        if self.copy is None or self.left is None:
+            return self.left
+        return None if copy is None else self.left * _alike(copy.grad, self.parameter.grad)
+
     def stale(self) -> bool | None:
         """The verdict at the end of a step; None where no backward pass was seen, or no step before."""
         if not self.known or not self.arrived or self.begun < self.at_start:
@@ -115,30 +131,36 @@ class StaleGradients:
         for sample in self._by_parameter.values():
             sample.known = sample.still = sample.arrived = sample.begun = False
 
-    def stepped(self, optimizer: Any, own: Owned) -> tuple[bool, list[Any]] | None:
+    def stepped(self, optimizer: Any, looks: Looks) -> tuple[bool, list[Any]] | None:
         """An optimizer has stepped. Whether it used gradients that were added to those of its step before, if one of
-        the numbers that come with it is not 0."""
+        the numbers that come with it is not 0. looks: what knows its parameters."""
+        parameters, copies = looks.own(optimizer).parameters, ()
+        if not parameters:
+            copies = looks.copies.of(optimizer, looks.names, looks.parameters).parameters
+            parameters = looks.parameters if copies else ()
         known = self._samples.get(id(optimizer))
-        if known is None or known[0] is not own.parameters:
-            self._choose(optimizer, own)
+        if known is None or known[0] is not parameters:
+            self._choose(optimizer, parameters, copies)
             return None
-        present = [(verdict, sample.left) for sample in known[1] if (verdict := sample.stale()) is not None]
+        present = [(verdict, sample.used()) for sample in known[1] if (verdict := sample.stale()) is not None]
         for sample in known[1]:
             sample.remember()
         if not known[1]:
-            self._choose(optimizer, own)  # no gradient at its first step
+            self._choose(optimizer, parameters, copies)  # no gradient at its first step
         still = [left for verdict, left in present if verdict and left is not None]
         return (bool(still), still) if present else None
 
-    def _choose(self, optimizer: Any, own: Owned) -> None:
+    def _choose(self, optimizer: Any, parameters: tuple[Any, ...], copies: tuple[Any, ...]) -> None:
         self._let_go(id(optimizer))
+        copy_of = {id(one): weakref.ref(copy) for one, copy in zip(parameters, copies, strict=False)}
         having = [
             parameter
-            for parameter in own.parameters
+            for parameter in parameters
             if _can_be_followed(parameter) and id(parameter) not in self._by_parameter
         ]
-        chosen = [_Sample(item, _at_start(item)) for item in dict.fromkeys(having[-1:] + having[:1])]
-        self._samples[id(optimizer)] = (own.parameters, chosen)
+        some = dict.fromkeys(having[-1:] + having[:1])
+        chosen = [_Sample(item, _at_start(item), copy_of.get(id(item))) for item in some]
+        self._samples[id(optimizer)] = (parameters, chosen)
         handles = self._handles[id(optimizer)] = []
         for sample in chosen:
             self._by_parameter[id(sample.parameter)] = sample
@@ -223,6 +245,17 @@ def _filled(gradient: Any) -> Any:
 
     with torch.no_grad():
         return spread(gradient, _ELEMENTS).count_nonzero()
+
+
+def _alike(one: Any, other: Any) -> Any:
+    """1 where a gradient is another one times a number, by some of their elements; else 0."""
+    import torch
+
+    if one is None or other is None or one.shape != other.shape or one.device != other.device:
+        return 0
+    with torch.no_grad():
+        mine, theirs = (spread(each, _ELEMENTS).float() for each in (one, other))
+        return ((mine * theirs).sum().square() >= _ALIKE * mine.square().sum() * theirs.square().sum()).long()
 
 
 def changes(gradient: Any) -> int:

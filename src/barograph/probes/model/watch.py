@@ -280,7 +280,7 @@ class ModelWatch:
             return
         if not current.rests:
             self._looks.after(current, optimizer)
-            stale = self._stale.stepped(optimizer, self._looks.own(optimizer))
+            stale = self._stale.stepped(optimizer, self._looks)
             if stale is not None:
                 current.stale(*stale)
         current.stepped.add(id(optimizer))

@@ -35,7 +35,7 @@ class Written:
         self._several: bool | None = None  # whether this is one of several ranks
         self._times = self._steps = 0
         self._then: list[Any] = []  # behind the step before
-        self.follower: Callable[[Sequence[Any], list[Any], list[Any]], None] | None = None
+        self.follower: Callable[[Sequence[Any], list[Any], list[Any], bool], None] | None = None
 
     def ended(self, parameters: tuple[Any, ...]) -> None:
         """A step is over."""
@@ -47,8 +47,11 @@ class Written:
         self._then = self._kept
         self._kept = [some_of(item).clone() for item in self._chosen] if self._times < _OFTEN else []
         self._versions = [item._version for item in self._chosen]
-        if self.follower is not None:
-            self.follower(self._chosen, self._kept, self._then)
+        if self.follower is not None and self._times >= _OFTEN:  # as copies do that an optimizer steps
+            now = [some_of(item).clone() for item in self._chosen]
+            self.follower(self._chosen, now, now, True)
+        elif self.follower is not None:
+            self.follower(self._chosen, self._kept, self._then, False)
 
     def began(self, current: ModelRound, evaluated: bool = False) -> None:
         """The next one begins. evaluated: whether an evaluation came between, which may have put others in through

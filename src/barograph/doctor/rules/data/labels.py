@@ -46,7 +46,8 @@ class NoisyLabels(WatchRule):
     class, and where they are random, it may be any. In both halves of sixteen looks an eighth of the rows or more are
     wrong (at most 0.6, steadily, and a hundred at least), and their targets stand on the average below a third of the
     other classes; the model is nearly as sure there as in the others, as no model is of what it has yet to learn; the
-    evaluation's loss is below four fifths of the training's.
+    evaluation's loss is below four fifths of the training's. The training's is below that of a guess: the answers of a
+    model that has learnt nothing, or no longer knows anything, are as wrong with the best of labels.
 
     Where steps have more passes with gradients than backward passes, as those of an attack have, which makes inputs
     hard, nothing is said; nor where the loss puts a second softmax on chances (`model/softmax_twice`): its answers stay
@@ -71,6 +72,7 @@ class NoisyLabels(WatchRule):
         "rank": (0.33, "of the other classes: 0 is the next likely, 0.5 is chance; ours"),
         "alike": (0.8, "the likeliest class's probability in wrong rows, of that in right ones; ours"),
         "far": (0.8, "evaluation over training loss, where wrong rows show it; ours"),
+        "guess": (0.97, "of the loss of a guess, that the training's has at most there: it has learnt; ours"),
     }
     causes = ("label noise: a part of the training's labels is random",)
     remedies = ("look at a hundred labels by hand", "look at what joins inputs with labels: an index that is off")
@@ -97,7 +99,9 @@ class NoisyLabels(WatchRule):
         random = random and min(stands) >= self.at["rank"] and len(sures) > looks
         random = random and float(numpy.median(sures)) >= self.at["alike"]
         ours, theirs = _losses(history, place) if random else (math.nan, math.nan)
-        if 0 < theirs < self.at["far"] * ours and self.first(place[2]):
+        width = watched(history, "output_width", place)
+        learnt = not ours >= self.at["guess"] * math.log(width) if width >= 2 else True
+        if learnt and 0 < theirs < self.at["far"] * ours and self.first(place[2]):
             yield self.finding(
                 place[0], f"In {100 * halves[1]:.0f}% of the rows the likeliest class is not the target, which may be "
                 f"any of the others there; the loss of the evaluation is {theirs:.4g}, that of the training "

@@ -173,6 +173,51 @@ class EvaluationExamples(WatchRule):
         return 1 - math.exp(-had / pairs * every) if pairs else 0.0
 
 
+class EvaluationCopies(WatchRule):
+    """Evaluations are given rows of the training, which has them several times.
+
+    Where batches have the same row twice, rows may be of a small space, and alike by chance. Here they are not: in a
+    column of theirs nine tenths or more of the different rows have a number of their own. A quarter of an
+    evaluation's rows or more, 16 at least, and some in each pass, are rows of the training in all that the model is
+    given (`model/evaluated_copies`), in two evaluations in a row: a table that has its rows several times was split
+    row by row. Where the training has fewer than three batches of different rows, or a reward is logged, nothing is
+    said; where the names of all evaluations say that they are of what was trained on (`train_subset/loss`), it is an
+    info finding.
+
+    What to do: take each row once, or split by what rows are of.
+    """
+
+    name, family, kind, severity = "evaluation_copies", "eval", "eval", "warning"
+    proves = "evaluation"
+    series = "model/evaluated_copies"
+    needs = ("=model/evaluated_copies", "eval_loss|eval_accuracy|evaluation")
+    least = 2
+    about = "Evaluations are given rows of the training, which has them several times."
+    thresholds: ClassVar = {
+        "share": (0.25, "of an evaluation's rows that were looked at; ours"),
+        "rows": (16.0, "of them; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+        "batches": (3.0, "of different rows that the training has had; ours"),
+    }
+    causes = ("validation leak: the data has rows several times, and was split row by row",)
+    remedies = ("take each row once before the split, or split by what rows are of",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        if _is_none(history, place, place):
+            return
+        rows, passes, of = (watched(history, f"evaluated_copies_{name}", place) for name in ("rows", "passes", "of"))
+        several = of >= self.at["batches"] * max(1.0, watched(history, "example_rows", place))
+        has = several and value >= self.at["share"] and value * rows >= self.at["rows"] and passes == 1
+        if self.lasts(has and history.role("reward") is None, place, self.at["evaluations"]):
+            named = says_trained(history)
+            yield self.finding(
+                self._row[0][0], f"Of {rows:.0f} rows of an evaluation that were looked at {value * rows:.0f} are rows "
+                "of the training in all that the model is given, and the training has rows several times.",
+                found=place[0], segment=place[2], severity="info" if named else "warning",
+                confidence=0.3 if named else 0.9, evidence={"share": value},
+            )  # fmt: skip
+
+
 def _is_none(history: RunHistory, place: Place, by: Place) -> bool:
     """Whether no evaluation was logged between the training's row before these passes and the one that they are counted
     to, and one was beside other passes. by: up to where that is known."""
@@ -225,4 +270,4 @@ def _until(channel: Channel | None, place: Place) -> dict[int, float]:
     return dict(zip(rows.step[here].tolist(), rows.value[here].tolist(), strict=True))
 
 
-RULES = (EvaluationExamples,)
+RULES = (EvaluationExamples, EvaluationCopies)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from barograph.core.patterns import expression
 from barograph.core.plain_names import plain_name
 from barograph.core.roles import RECORDED, is_of_wholes, plays
-from barograph.doctor.kernel.cursor import summed_by_choice, usual
+from barograph.doctor.kernel.cursor import logged_at, summed_by_choice, usual
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, of_look
 
@@ -96,7 +96,7 @@ class EvaluationMultiplied(WatchRule):
         names = ("loss_even", "loss_least", "loss_most", "targets", "losses")
         seen = _Seen(value, *(of_look(history, f"evaluated_{name}", place) for name in names))
         channel, loss = history.role("eval_loss"), history.role("loss")
-        logged = _logged_at(channel, place) if channel is not None else math.nan
+        logged = logged_at(channel, place) if channel is not None else math.nan
         whole = logged > 0 and all(0 < one < math.inf for one in seen)
         point = self._point(history, seen, logged, place) if whole else None
         if channel is None or point is None or loss is None or self._is_other(history, channel, seen, place):
@@ -150,7 +150,7 @@ class EvaluationMultiplied(WatchRule):
         near = self.at["share"] if float(history.facts.get("world_size") or 1) > 1 else self.at["near"]
         for other, one in history.channels.items():
             if one is not channel and not other.startswith(RECORDED) and plays("eval_loss", other):
-                value = _logged_at(one, place)
+                value = logged_at(one, place)
                 means = (seen.loss, seen.even)
                 if value > 0 and any(abs(math.log(value) - math.log(mean)) < near for mean in means):
                     return True
@@ -184,16 +184,6 @@ class EvaluationMultiplied(WatchRule):
             f"{last.by}.", found=last.place[0], segment=last.place[2], confidence=0.95, causes=[cause],
             evidence={"times": rounded(ratio), "mean": rounded(last.seen.loss), "standing": True},
         )  # fmt: skip
-
-
-def _logged_at(channel: Channel, place: Place) -> float:
-    """What an evaluation logged, whose figures came with the step behind it; NaN where that is not one row."""
-    rows = channel.rows()
-    step, time, segment = place
-    here = rows.value[
-        (rows.segment == segment) & (rows.time <= time) & (rows.step >= step - 1) & (rows.step <= step)
-    ]  # fmt: skip
-    return float(here[0]) if len(here) == 1 and math.isfinite(here[0]) else math.nan
 
 
 RULES = (EvaluationMultiplied,)

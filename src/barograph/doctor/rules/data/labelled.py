@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from barograph.doctor.kernel.cursor import came_by, known
@@ -62,7 +63,7 @@ class SortedLabels(WatchRule):
         if len(often) < 2 or counts.total() < self.at["pure"] * len(self._looks):
             return
         pure = [one for _, one in self._looks if one >= 0]
-        same = sum(one == other for one, other in zip(pure, pure[1:], strict=False))
+        same = sum(one == other for one, other in pairwise(pure))
         meant = is_curriculum(history) or has_stages(history, place[1]) or carries_state(history, place)
         if same < self.at["stays"] * (len(pure) - 1) or meant or self._is_shown(history, place):
             return

@@ -453,3 +453,32 @@ def test_a_batch_costs_the_same_when_as_many_sequences_as_are_remembered_have_co
         watch.observe(batch(seed, 128, 8), step=seed)
     assert len(watch._rows._last) == 16_384
     assert min(took(400), took(460)) < 3 * early
+
+
+@pytest.mark.parametrize(
+    ("labels", "fields"),
+    [
+        (torch.tensor([1, 1, 1, 0]), (1, 4, 0.75)),
+        (torch.tensor([[2], [2], [2], [2]]), (2, 4, 1.0)),
+        (torch.tensor([True, False, False, False]), (0, 4, 0.75)),
+        (torch.tensor([0, 1, 0, 1]), (0, 4, 0.5)),
+        (torch.tensor([0.0, 1.0, 0.0, 1.0]), None),
+        (torch.zeros(4, 16, dtype=torch.int64), None),  # one for each token
+        (torch.tensor([1, 1]), None),
+    ],
+)
+def test_the_most_frequent_label_of_rows_is_recorded(labels: Any, fields: tuple[int, int, float] | None) -> None:
+    run, watch = watched()
+    watch.observe({"input_ids": batch(1), "labels": labels}, step=1)
+    watch.flush()
+    said = only(run)
+    assert tuple(said.get(name) for name in ("label", "label_rows", "label_share")) == (fields or (None, None, None))
+
+
+def test_the_labels_of_micro_batches_are_counted_together() -> None:
+    run, watch = watched()
+    for seed, label in ((1, 3), (2, 5), (3, 3)):
+        watch.observe({"input_ids": batch(seed), "labels": torch.full((4,), label)}, step=1)
+    watch.flush()
+    said = only(run)
+    assert (said["label"], said["label_rows"], said["label_share"]) == (3, 12, 0.666667)

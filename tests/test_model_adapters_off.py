@@ -68,6 +68,62 @@ def test_passes_of_an_evaluation_without_adapters_are_counted(way: str, shares: 
     assert told(way) == shares
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.down, self.up, self.way, self.on = nn.Linear(8, 2), nn.Linear(2, 8), way, True
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x: Any) -> Any:
+        if not self.on:
+            return x
+        y = self.up(torch.tanh(self.down(x)))
+        return y if self.way == "added outside" else x + y
+
+
+class Adapted(nn.Module):
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.layer, self.adapter, self.head = nn.Linear(8, 8).requires_grad_(False), Bottleneck(way), nn.Linear(8, 2)
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        if self.adapter.way == "added outside":
+            return self.head(y + self.adapter(y) if self.adapter.on else y)
+        return self.head(self.adapter(y))
+
+
+@pytest.mark.parametrize(
+    ("way", "shares"),
+    [("off", [1.0] * 3), ("on", [0.0] * 3), ("both", [0.5] * 3), ("at zero", [0.0] * 3), ("added outside", []),
+     ("a reference in the training", [])],
+)  # fmt: skip
+def test_an_adapter_that_is_a_module_of_its_own_is_off_where_it_gives_what_it_is_given(
+    way: str, shares: list[float]
+) -> None:
+    torch.manual_seed(0)
+    model = Adapted(way)
+    adapters, said = Adapters(model), list[float]()
+    for _ in range(3):
+        if way != "at zero":
+            model.adapter.up.weight.data += 0.1
+        model(torch.randn(4, 8)).sum().backward()
+        model.train(way == "a reference in the training")
+        with torch.no_grad():
+            for on in {"on": (True,), "both": (True, False)}.get(way, (False, False)):
+                model.adapter.on = on
+                model(torch.randn(4, 8))
+        model.adapter.on = True
+        model.train()
+        current = ModelRound(1, frozenset())
+        adapters.put(current)
+        said += [float(one.values) for one in current.columns if one.family == "adapters_off"]
+    adapters.close()
+    assert said == shares
+    assert not any(one._forward_hooks for one in model.modules())
+
+
 @pytest.mark.parametrize("pieces", [(), (25, 45, 70)])
 @pytest.mark.parametrize(
     ("share", "every", "steps", "says"),

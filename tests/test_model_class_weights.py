@@ -160,3 +160,24 @@ def test_batches_of_which_some_rows_are_looked_at_give_no_class_another_weight()
         fields = seen.fields_of({"classes": ((), np.stack([counts, counts / size]))})
         slopes += [fields["class_weight_slope"]] if "class_weight_slope" in fields else []
     assert not slopes or max(abs(one) for one in slopes) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("trained", "looks", "asked", "said"),
+    [
+        ([0, 10, 20, 30], 40, [50, 50, 50, 50], (0.25, 0.0)),
+        ([0, 10, 20, 30], 40, [0, 50, 50, 100], (0.0, None)),  # it asks for none of it
+        ([5, 10, 20, 30], 40, [50, 50, 50, 50], (0.0, None)),
+        ([0, 10, 20, 30], 5, [50, 50, 50, 50], None),  # few targets were looked at
+        ([0, 10, 20, 30], 40, [5, 5, 5, 5], None),
+        ([0, 10, 20, 0], 40, [20, 50, 50, 80], (0.5, 3.0)),
+    ],
+)
+def test_classes_of_an_evaluation_that_were_never_a_target_are_counted(
+    trained: list[int], looks: int, asked: list[int], said: tuple[float, float | None] | None
+) -> None:
+    seen, counts = ClassCounts(), np.array(trained, float)
+    for _ in range(looks):
+        seen.fields_of({"classes_of_places": ((), np.stack([counts, counts / counts.sum()]))})
+    found = seen.fields_of({"asked_classes": ((), np.array([asked], float))})
+    assert (found.get("asked_untargeted"), found.get("asked_class")) == (said or (None, None))

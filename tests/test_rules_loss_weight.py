@@ -120,6 +120,20 @@ def test_a_loss_that_is_averaged_over_all_places_is_one_of_padding(last: int, ra
     assert said == [("padding", "warning", "padding in the mean")] * (ranks is None)
 
 
+@pytest.mark.parametrize(("share", "asked", "told"), [(0.95, None, True), (0.95, 1.0, False), (0.95, 0.0, True)])
+def test_a_weight_near_the_share_of_places_is_of_a_reference_where_one_is_asked(
+    share: float, asked: float | None, told: bool
+) -> None:
+    steps, targets = np.arange(0, 60, 10), np.array([158.0, 155.0, 164.0, 154.0, 156.0, 161.0])
+    figures = {"targets": targets, "places": np.full(6, 336.0), "loss_weight": targets / (share * 336),
+               "passes": np.ones(6), "example_rows": np.full(6, 24.0)}  # fmt: skip
+    columns = {f"model/{name}": (steps, values) for name, values in figures.items()}
+    columns["loss"] = np.arange(100), np.linspace(0.5, 0.3, 100)
+    if asked is not None:
+        columns["model/other_asked"] = steps, np.full(6, asked)
+    assert len(rule_curves.found([LossWeight()], columns)) == told
+
+
 @pytest.mark.parametrize(
     ("targets", "weight", "looks", "told"),
     [

@@ -106,6 +106,15 @@ def test_margins_of_opposite_signs_mean_swapped_pairs(sign: float, says: bool) -
     assert ("evaluation_swapped" in warned(columns)) == says
 
 
+@pytest.mark.parametrize(("sign", "other", "says"), [(-1.0, True, True), (1.0, True, False), (-1.0, False, False)])
+def test_where_no_margins_are_logged_they_are_one_reward_less_the_other(sign: float, other: bool, says: bool) -> None:
+    margin = 3 * (1 - np.exp(-STEP / 80)) + 0.01
+    columns = {"loss": every(1 / (1 + np.exp(margin))), "kto/rewards_desirable": every(margin / 2 - 1),
+               "val/margin": (EVALUATIONS, sign * margin[EVALUATIONS])}  # fmt: skip
+    columns |= {"kto/rewards_undesirable": every(-margin / 2 - 1)} if other else {}
+    assert ("evaluation_swapped" in warned(columns)) == says
+
+
 @pytest.mark.parametrize(
     ("evaluated", "start", "pairs", "says"),
     [(0.1, 0.69, True, True), (0.9, 0.69, True, False), (0.1, 2.3, True, False), (0.1, 0.69, False, False)],

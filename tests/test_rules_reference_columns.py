@@ -221,3 +221,28 @@ def test_a_log_of_each_tenth_step_is_enough(begins: float, told: bool, pieces: t
     columns = {name: (STEP[:1], np.array([value])) for name, value in LEVEL.items()}
     columns["train/loss"] = (steps, begins - 1e-3 * steps)
     assert bool(findings_of([ReferenceColumns()], columns, pieces)) == told
+
+
+@pytest.mark.parametrize("pieces", [(), tuple(range(0, ROWS, 13))])
+@pytest.mark.parametrize(
+    ("liked", "disliked", "begins", "config", "told"),
+    [
+        (0.2, -2.0, 0.0, {}, True),
+        (0.2, -2.0, 0.1, {}, False),  # it goes on with its reference
+        (0.2, -2.0, 0.0, {"iteration": 2}, False),  # another round has another reference
+        (0.0, 0.0, 0.0, {}, False),  # it was 0 before
+        (0.2, None, 0.0, {}, False),  # one of them may have none in a batch
+    ],
+)
+def test_a_reference_that_is_made_anew_is_told_by_both_rewards_of_answers_judged_one_by_one(
+    liked: float, disliked: float | None, begins: float, config: dict[str, Any], told: bool, pieces: tuple[int, ...]
+) -> None:
+    segments, columns = np.where(STEP < 40, 1, 2), dict[str, Any]()
+    for name, level in (("liked", liked), ("disliked", disliked)):
+        if level is not None:
+            rewards = np.where(STEP < 40, level, 0.01 * level * (STEP - 40.0))
+            rewards[0], rewards[40] = 0.0, begins * level
+            columns[f"train/rewards_{name}"] = STEP, rewards, segments
+    columns["train/loss"] = STEP, np.where(STEP < 40, 0.3, 0.5), segments
+    found = findings_of([ReferenceColumns()], columns, pieces, config=config)
+    assert [(one.severity, one.step, one.key) for one in found] == [("warning", 40, "anew")] * told

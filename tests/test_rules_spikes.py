@@ -227,3 +227,21 @@ def test_a_training_that_begins_anew_has_an_average_of_its_own(first: int, said:
     steps = np.r_[np.arange(60), np.arange(first, first + 6)]
     findings = found([rule() for rule in RULES], {"train/loss": (steps, loss)})
     assert [one.rule for one in findings if one.rule == "loss_level"] == ["loss_level"] * said
+
+
+@pytest.mark.parametrize(
+    ("within", "length", "severity"),
+    [(0.1, 2.5, "info"), (0.1, 12, "info"), (0.1, 7, "warning"), (4.0, 2.5, "warning"), (None, 2.5, "warning")],
+)
+def test_a_batch_of_the_shortest_texts_is_one_of_several_sorts_where_batches_are_grouped_by_length(
+    within: float | None, length: float, severity: str
+) -> None:
+    loss = falling(600)
+    loss[400] *= 3.5
+    mean = np.random.default_rng(3).integers(3, 12, 600).astype(float)
+    mean[400] = length
+    data = {} if within is None else {"length_mean": mean, "length_std": np.full(600, within)}
+    series = {"train/loss": loss} | {f"data/{name}": values for name, values in data.items()}
+    findings = found([rule() for rule in RULES], {name: (np.arange(600), values) for name, values in series.items()})
+    (finding,) = (one for one in findings if one.rule == "loss_spike")
+    assert (finding.step, finding.severity) == (400, severity)

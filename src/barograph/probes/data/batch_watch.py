@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -297,6 +297,7 @@ class _Gathered:
         self.epoch: float | None = None
         self.position: dict[str, Any] | None = None
         self.lengths: list[Any] = []
+        self.classes: Counter[int] = Counter()  # labels of rows
 
     def add(self, item: _Waiting, batch: MeasuredBatch) -> int:
         """Take a batch up; the tokens it holds."""
@@ -313,6 +314,7 @@ class _Gathered:
         self.has_tokens = self.has_tokens or item.tokens is not None or not batch.is_float
         self.labels += batch.labels
         self.ignored += batch.ignored
+        self.classes.update(dict(batch.classes))
         self.lengths.append(batch.lengths if item.lengths is None else item.lengths)
         self.epoch = item.epoch if item.epoch is not None else self.epoch
         self.position = item.position if item.position is not None else self.position
@@ -327,6 +329,10 @@ class _Gathered:
             fields["padding_share"] = round(1 - self.counted / self.size, 6)
         if self.labels:
             fields["ignored_share"] = round(self.ignored / self.labels, 6)
+        if self.classes:
+            fields["label_rows"] = self.classes.total()
+            fields["label"], count = max(self.classes.items(), key=lambda one: (one[1], -one[0]))
+            fields["label_share"] = round(count / self.classes.total(), 6)
         fields |= _spread(self.lengths)
         if self.epoch is not None:
             fields["epoch"] = self.epoch

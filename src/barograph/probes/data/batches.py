@@ -42,6 +42,7 @@ class MeasuredBatch(NamedTuple):
     ignored: int  # of them, those that the loss leaves out
     is_float: bool  # images and the like: no tokens
     marked: int = 0  # what tells the labels of its rows; 0 where nothing does
+    classes: tuple[tuple[int, int], ...] = ()  # labels of its rows that are whole numbers, one a row, and how many each
 
 
 def find(batch: Any, labelled: bool = False) -> BatchParts | None:
@@ -166,7 +167,8 @@ def measure(
 
         ignored = int(numpy.count_nonzero(wanted == ignore_id))
     counted, marked = 0 if wanted is None else wanted.size, labels.host_mark(parts.of_rows) if compare else 0
-    return MeasuredBatch(mark, rows, lengths, tokens.size, known, counted, ignored, is_float, marked)
+    classes = labels.classes_of(wanted, len(tokens))
+    return MeasuredBatch(mark, rows, lengths, tokens.size, known, counted, ignored, is_float, marked, classes)
 
 
 def _no_marks(rows: int) -> tuple[int, Any]:

@@ -1,7 +1,8 @@
 """What the rows of a batch are labelled with: a number that is the same for the same labels in the same order.
 
 In:   a batch as loaders give it; the labels of its rows, in host memory or on a device.
-Out:  whole numbers with one a row, by any name; 52 bits that tell them, 0 where they tell nothing.
+Out:  whole numbers with one a row, by any name; 52 bits that tell them, 0 where they tell nothing; which labels there
+      are, and of how many rows.
 
 Examples that are augmented differ each time they are drawn; their labels do not.
 """
@@ -37,6 +38,16 @@ def find(batch: Any, rows: int, home: Any) -> list[Any]:
         if rows > 1 and _is_whole(value) and tuple(value.shape) in ((rows,), (rows, 1))
         and _device(value) == home and not _DRAWN.fullmatch(str(name))
     ][:_MOST]  # fmt: skip
+
+
+def classes_of(wanted: Any, rows: int) -> tuple[tuple[int, int], ...]:
+    """Labels in host memory that are whole numbers, one a row, and of how many of the first 256 rows each is."""
+    if wanted is None or rows < 2 or wanted.dtype.kind not in "iub" or wanted.shape not in ((rows,), (rows, 1)):
+        return ()
+    import numpy
+
+    found, counts = numpy.unique(wanted.reshape(-1)[:_ROWS], return_counts=True)
+    return tuple(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _is_whole(value: Any) -> bool:

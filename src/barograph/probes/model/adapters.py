@@ -220,7 +220,7 @@ class Adapters:
         self._codes: dict[int, Tensor] = {}  # of layers of eight bits, by their place
         self._steps = 0
         self._scale, self._held = ScaleOfAdapter(model), HeldFactors(model)
-        self._off, self._by = AdaptersOff(*_first(model)), AdaptersBy(*_narrowest(model))
+        self._off, self._by = AdaptersOff(*_first(model) or _last_alone(model)), AdaptersBy(*_narrowest(model))
 
     def has(self, name: str, parameter: Any) -> bool:
         """Whether a parameter is part of an adapter."""
@@ -396,6 +396,17 @@ def _first(model: Any) -> tuple[Any, ...]:
             if layer is not module and getattr(layer, "weight", None) is not None:
                 return module, layer
     return ()
+
+
+def _last_alone(model: Any) -> tuple[Any, ...]:
+    """The last adapter that is a module of its own, of two layers from as many numbers as to; else nothing."""
+    found: tuple[Any, ...] = ()
+    for name, module in model.named_modules() if not is_compiled() else ():
+        pair = _pair(name, module)
+        owned = [id(item) for item in module.parameters(recurse=False)]
+        if pair and pair[0].shape == pair[1].shape[::-1] and all(id(one) not in owned for one in pair):
+            found = (module,)
+    return found
 
 
 def _narrowest(model: Any) -> tuple[Any, ...]:

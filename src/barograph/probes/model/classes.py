@@ -39,6 +39,7 @@ _STEADY = 0.02  # of a class's weight beside another's, from look to look
 _POWERS = (1.0, 0.5)  # of a frequency, that weights make up for
 _EXACT = 0.03  # of a weight, beside what chance gives of a frequency
 _ASKED = 64  # rows of an evaluation, from which on it says how frequent classes are
+_MANY = 1000  # targets of the training, among which a class of an evaluation has to be
 _INVERTED = 0.9  # correlation of the logarithms of weights and frequencies: these are the wrong way round
 _FITS, _FAR = 2.5, 20.0  # times what chance gives, at most and at least
 
@@ -122,11 +123,12 @@ class ClassCounts:
 
     def fields_of(self, numbers: Mapping[str, Any]) -> dict[str, float]:
         """What is recorded of a step, in the order of steps."""
+        found = self._offsets.fields_of(numbers["classes"][1]) if "classes" in numbers else {}
         if "asked_classes" in numbers:
             self._asked = numpy.ravel(numbers["asked_classes"][1])
+            found |= self._never_trained()
         known = (name for name in _FAMILIES if name in numbers and numpy.isfinite(numbers[name][1][:2]).all())
         family = next(known, None)
-        found = self._offsets.fields_of(numbers["classes"][1]) if "classes" in numbers else {}
         if family is None:
             return found
         by_row = family == "classes"
@@ -162,6 +164,16 @@ class ClassCounts:
         slopes = [_slope(self._targets, some) for some in (self._weights, self._of_means)]
         slope = None if None in slopes else min((one for one in slopes if one is not None), key=abs)
         return found if slope is None else found | {"class_weight_slope": slope}
+
+    def _never_trained(self) -> dict[str, float]:
+        """`asked_untargeted`, `asked_class`: of an evaluation's rows, the share whose class was never a target of the
+        training, of a thousand or more; and the most frequent such class."""
+        known = self._targets is not None and self._targets.shape == self._asked.shape
+        if not known or self._targets.sum() < _MANY or self._asked.sum() < _ASKED:
+            return {}
+        never = numpy.where(self._targets == 0, self._asked, 0.0)
+        share = float(never.sum() / self._asked.sum())
+        return {"asked_untargeted": share} | ({"asked_class": float(never.argmax())} if share > 0 else {})
 
     def _compare(self, counts: Any, weights: Any) -> None:
         """Of a batch: a mean that is over its weights has another unit in each, so they are compared within it. What

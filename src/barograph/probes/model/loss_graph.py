@@ -30,6 +30,7 @@ from barograph.probes.model import (
     pairs,
     paths,
     policies,
+    prefixes,
     views,
     written_out,
 )
@@ -71,6 +72,7 @@ _PROOFS = frozenset(
         "attention_unskipped",
         "feeding_unskipped",
         "layers_joined",
+        "prefix_left",
     }
 )  # of one loss of several in a step, whatever the others are
 _BEFORE = {"LogSoftmax": "Softmax", "LogSigmoid": "Sigmoid", "BinaryCrossEntropyWithLogits": "Sigmoid"}
@@ -395,6 +397,8 @@ class LossGraph:
                 self._found |= views.figures(root)
                 with contextlib.suppress(Exception):  # a node of another make says nothing
                     self._found |= paths.figures(root)
+                with contextlib.suppress(Exception):
+                    self._found |= prefixes.figures(root)
             if root is not None and "loss_pairs" in self._found:
                 with contextlib.suppress(Exception):  # a node of another make says nothing
                     scale = contrasts.plain_scale(root)

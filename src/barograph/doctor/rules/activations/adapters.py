@@ -242,9 +242,9 @@ class AdaptersOffInEvaluation(WatchRule):
 
     An adapted layer gave another output than the frozen layer within it in the training's last pass, and in all passes
     of two evaluations in a row that layer's own, with weights that are the same: nothing was merged
-    (`model/adapters_off`). There are as many evaluations as such passes were seen behind: a reference that is asked
-    without adapters in between, as for a preference, is none. An evaluation that measures both the base and the adapted
-    model has passes of both kinds.
+    (`model/adapters_off`). So it is with an adapter that is a module of its own and gives what it is given. There are
+    as many evaluations as such passes were seen behind: a reference that is asked without adapters in between, as for
+    a preference, is none. An evaluation that measures both the base and the adapted model has passes of both kinds.
 
     What to do: leave `with model.disable_adapter():` before the evaluation, or switch adapters on again in `finally`.
     """
@@ -271,8 +271,8 @@ class AdaptersOffInEvaluation(WatchRule):
         known = int(((rows.segment == place[2]) & (rows.time <= place[1])).sum())
         if self.lasts(value == 1 and known >= self._looks, place, self.at["evaluations"]):
             yield self.finding(
-                self._row[0][0], "In all passes of evaluations an adapted layer gives what its frozen layer gives, and "
-                "something else in the training: adapters are switched off there.", found=place[0], segment=place[2],
+                self._row[0][0], "In all passes of evaluations an adapter adds nothing to what its layer gives, and "
+                "something in the training: adapters are switched off there.", found=place[0], segment=place[2],
                 confidence=0.95, evidence={"standing": True},
             )  # fmt: skip
 

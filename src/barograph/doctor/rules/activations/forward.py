@@ -2,7 +2,7 @@
 
 In:   what the watch saw of single passes.
 Out:  findings of `DetachedSkip`, `DetachedLayer`, `AttentionAcross`, `RowsMixed`, `OnePlace`, `PositionsElsewhere`,
-      `MixedViews`, `UnusedParameters`, `InputScale`.
+      `MixedViews`, `PrefixLeft`, `UnusedParameters`, `InputScale`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,16 @@ class ForwardRule(Rule):
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None
             step, segment, count = int(rows.step[at]), int(rows.segment[at]), whole(float(rows.value[at]))
-            if count >= self.least_count and self.first(segment):
+            meant = self.is_meant(history, step, int(rows.time[at]), segment)
+            if count >= self.least_count and not meant and self.first(segment):
                 yield self.finding(
                     0 if not rows.first + at else step, self.sentence(count), found=step, segment=segment,
                     confidence=0.95, evidence={self.counted: count, "standing": True},
                 )  # fmt: skip
+
+    def is_meant(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """Whether it may be as it is on purpose."""
+        return False
 
     def sentence(self, count: int) -> str:
         """What is said then."""
@@ -252,6 +257,38 @@ class MixedViews(ForwardRule):
         )
 
 
+class PrefixLeft(ForwardRule):
+    """Learned rows go through a model in front of a sequence, and as many places are cut off at its end.
+
+    In the graph of the loss two rows of a parameter or more are joined with a sequence in front of it, as a prefix or a
+    prompt is, and behind layers the last places are cut off, as many as there are such rows, and the first ones nowhere
+    (`model/prefix_left`). What comes out has the right length, and stands that many places late: the first tokens get
+    the outputs of the learned rows, and the last tokens' outputs are lost. Where attention sees what is in front of a
+    place alone, it may be a delay, and nothing is said.
+
+    What to do: `h[:, n:]` of n rows in front, and `h[:, :-n]` of n rows at the end.
+    """
+
+    name, family, kind, severity = "prefix_left", "model", "data", "warning"
+    needs = ("=model/prefix_left",)
+    about = "Learned rows in front of a sequence are left, and places at its end cut off."
+    causes = ("labels shifted: outputs stand as many places late as there are learned rows in front",)
+    remedies = ("cut the learned rows off where they are: `h[:, n:]` of n rows in front of the sequence",)
+
+    series = "model/prefix_left"
+    counted = "rows"
+
+    def is_meant(self, history: RunHistory, step: int, time: int, segment: int) -> bool:
+        """A model that sees nothing behind a place may say what comes some places later."""
+        return known(history.channel("model/attention/later"), step, time, segment) == 0
+
+    def sentence(self, count: int) -> str:
+        return (
+            f"{text.count(count, 'learned row')} in front of a sequence stay in the output, and as many places at its "
+            "end are cut off: each token has the output of another."
+        )
+
+
 class UnusedParameters(Rule):
     """Layers in the optimizer never ran in the first hundred steps, or a positional embedding had no gradient.
 
@@ -345,6 +382,6 @@ class InputScale(Rule):
 
 
 RULES = (
-    DetachedSkip, DetachedLayer, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, MixedViews, UnusedParameters,
-    InputScale,
+    DetachedSkip, DetachedLayer, AttentionAcross, RowsMixed, OnePlace, PositionsElsewhere, MixedViews, PrefixLeft,
+    UnusedParameters, InputScale,
 )  # fmt: skip

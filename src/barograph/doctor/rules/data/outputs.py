@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import options_on
 from barograph.doctor.kernel.curve import rounded
-from barograph.doctor.rules.data.examples import Place, WatchRule, watched
+from barograph.doctor.rules.data.examples import Place, Source, WatchRule, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import RunHistory
@@ -107,17 +107,30 @@ class IgnoredClass(WatchRule):
     in a row a fiftieth of the rows or more have no gradient. The model never learns that class. Where that number says
     that a label is missing, these examples cost time and teach nothing.
 
+    Of tags, or points of pictures, places without a target may be padding. There it is said where the class of that
+    number was never a target, of a thousand or more, and in two evaluations in a row a twentieth of the targets or more
+    are of it, as their cross-entropy shows, which does not ignore them.
+
     What to do: `ignore_index=-100`, which no class has.
     """
 
     name, family, kind, severity = "ignored_class", "data", "data", "warning"
     series = "model/untargeted_rows"
-    needs = ("=model/untargeted_rows", "=model/ignore_index")
-    least = 5
+    needs = ("=model/untargeted_rows|=model/asked_untargeted", "=model/ignore_index")
+    least = 2
     about = "Examples of one class have no part in the loss."
-    thresholds: ClassVar = {"share": (0.02, "of the rows; ours"), "looks": (5.0, "in a row; ours")}
+    thresholds: ClassVar = {
+        "share": (0.02, "of the rows; ours"),
+        "looks": (5.0, "in a row; ours"),
+        "asked": (0.05, "of an evaluation's targets; ours"),
+        "evaluations": (2.0, "in a row; ours"),
+    }
     causes = ("class missing: the number of a class is also the target that is ignored",)
     remedies = ("leave `ignore_index` at -100, which no class has", "leave out examples without a label")
+
+    def reset(self) -> None:
+        super().reset()
+        self._asked = -1, 0  # a launch, and its evaluations in a row
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
         index, width = watched(history, "ignore_index", place), watched(history, "output_width", place)
@@ -126,6 +139,23 @@ class IgnoredClass(WatchRule):
             yield self.finding(
                 0, f"{100 * value:.0f}% of the examples have no part in the loss: their class, {index:.0f} of "
                 f"{width:.0f}, is its `ignore_index`.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(value), "class": index, "standing": True},
+            )  # fmt: skip
+
+    def asked(self, history: RunHistory) -> list[Source]:
+        return [*super().asked(history), (history.channel("model/asked_untargeted"), self._in_evaluation)]
+
+    def _in_evaluation(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        """value: of an evaluation's targets, the share whose class was never one of the training."""
+        index, which = (watched(history, name, place) for name in ("ignore_index", "asked_class"))
+        segment, count = self._asked
+        holds = value >= self.at["asked"] and which == index
+        self._asked = place[2], (count if segment == place[2] else 0) + 1 if holds else 0
+        if self._asked[1] >= self.at["evaluations"] and self.first(place[2]):
+            yield self.finding(
+                0, f"{100 * value:.0f}% of the evaluation's targets are of class {index:.0f}, which is the "
+                "`ignore_index` of the training's loss, and none of the training's are.",
+                found=place[0], segment=place[2], confidence=0.9,
                 evidence={"share": rounded(value), "class": index, "standing": True},
             )  # fmt: skip
 

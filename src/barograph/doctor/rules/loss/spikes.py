@@ -17,6 +17,7 @@ from barograph.doctor.kernel.channels import Channel, ChannelRows, RunHistory
 from barograph.doctor.kernel.cursor import exp, numeric_setting
 from barograph.doctor.kernel.curve import before, between, evaluation_holds, goes_below_zero, is_game, rounded
 from barograph.doctor.kernel.finding import Finding
+from barograph.doctor.kernel.grouped import is_outermost
 from barograph.doctor.kernel.local import median, windows
 from barograph.doctor.kernel.series import SeriesRule
 from barograph.doctor.kernel.stages import WITH_STAGE, stage_begins
@@ -52,7 +53,8 @@ class LossSpike(SeriesRule):
     them, guessed as at the start, lift its mean as far, one row or two are an info finding. So is one that
     recovered from a loss of less than a thousandth of the first, and rose to no more than a fiftieth of it: nearly
     all is learnt still, and Adam makes such jumps at a constant rate. So is a spike over which the loss rose nearly
-    as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is one of a row
+    as far, and came back, three times in the 128 rows before: its batches are of several sorts. So is a row whose batch
+    has the shortest, or the longest, texts, where batches are grouped by length. So is one of a row
     or two that chance makes in a run of a hundred as long: where a wrong guess costs the first loss and ln (first
     loss / level), as with a model that is as sure as it is right, the number of them in a batch is Poisson's; below
     a tenth of the first loss the targets of a row count as one. So is one of a training whose layers are left out
@@ -343,6 +345,8 @@ class LossSpike(SeriesRule):
         few = one["above"] <= 2 and self._is_of_few(history, channel)
         left_out = between(history.channel("model/left_out"), one["step"] - 128, one["last"] + 1, one["segment"])
         if len(left_out) >= _CHANGES and one["course"] in ("fast", "slow", ""):
+            return "info"
+        if one["above"] == 1 and is_outermost(history, one["peak_step"], one["segment"]):
             return "info"
         return "info" if few or self._is_usual(history, channel, math.log(lift)) else "warning"
 

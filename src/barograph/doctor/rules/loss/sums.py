@@ -56,7 +56,8 @@ class LossWeight(Rule):
     - the share of places that have a target, of all places of the output (`model/places`) or seven eighths of them and
       more, where a tenth or more have none and the share changes by a twentieth: the loss is divided by all places,
       padding too. So it is where the share stays as it is, within 0.2% in six looks, unless it is a simple fraction,
-      which a weight may be by choice. Examples of one place each are not padded.
+      which a weight may be by choice; and only there where another network of the same make is asked in each step: a
+      reference or a teacher, from which weights of their own come. Examples of one place each are not padded.
 
     It is stepped at each micro-batch, too, where the configuration says that k are accumulated, each step of the
     optimizer had one pass, and at the end of the run the optimizer has counted k steps for each step that the loop has
@@ -252,6 +253,7 @@ class LossWeight(Rule):
             of_all = 1.0  # each row has a place without a target, its last
         alone = places <= examples  # one place an example: without a gradient it is fitted, and no padding
         alone = alone or known(history.channel("model/loss_ranks"), *place) >= 0  # or of answers, which are preferred
+        beside = known(history.channel("model/other_asked"), *place) == 1  # a reference, or a teacher, says how much
         if targets >= self.at["targets"] and weight <= 0.9 and 7 / 8 <= of_all < 1 + same and not alone:
             self._divided.append((of_all, weight))
             self._exact = (self._exact + 1) * exact
@@ -260,7 +262,7 @@ class LossWeight(Rule):
             changes = max(weights) > 1.05 * min(weights)
             chosen = min(abs(weight * one - round(weight * one)) for one in range(1, 13)) < self.at["simple"]
             exactly = self._exact == len(weights) >= self.at["exactly"] and not chosen
-            return "padded" if all_alike and (changes or exactly) else ""
+            return "padded" if all_alike and (exactly if beside else changes or exactly) else ""
         terms, slope = (watched(history, name, place) for name in ("loss_summed", "class_weight_slope"))
         plain = watched(history, "loss_adds", place) == 1 and watched(history, "loss_terms", place) == 1
         heavy = plain and targets <= weight < self.at["heavy"] * targets  # each by a factor of its own

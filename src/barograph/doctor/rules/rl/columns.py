@@ -17,7 +17,7 @@ from barograph.doctor.kernel.cursor import came_by, is_first_step, numeric_setti
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
 from barograph.doctor.rules.rl.begins import margin_at
-from barograph.doctor.rules.rl.preference import BETA, margins_of
+from barograph.doctor.rules.rl.preference import BETA, margins_of, rewards_of
 from barograph.doctor.rules.rl.reference import OWN_MARGIN, goes_on, has_no_reference
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ class ReferenceColumns(WatchRule):
     anew from the policy that was loaded, whether its numbers are kept, or a network or a policy without its adapters is
     asked for them, which were merged; or the policy was not loaded. What the loss does behind it comes of that. Of
     squares and hinges it takes the margin that is logged there: 0, to a millionth of the mean of the last eight rows
-    before it. Another round of an iteration begins so, and is left alone where the configuration says so.
+    before it. Of answers that are judged one by one, whose loss is none of pairs, it takes both rewards, the one of
+    chosen and the one of rejected answers, that are logged there and are 0. Another round of an iteration begins so,
+    and is left alone where the configuration says so.
 
     What to do: make the columns anew with the policy as it begins, in evaluation mode, by the function that the loss
     calls; look them up by the row's own key; the first loss has to be 0.6931.
@@ -56,7 +58,7 @@ class ReferenceColumns(WatchRule):
 
     name, family, kind, severity = "reference_columns", "rl", "config", "warning"
     proves = "training"
-    needs = ("=model/preference_averaged|=model/preference_compared", "loss")
+    needs = ("=model/preference_averaged|=model/preference_compared|chosen_reward", "loss")
     least = 3
     about = "Log probabilities of a reference that were made beforehand are not the policy's."
     thresholds: ClassVar = {
@@ -83,7 +85,7 @@ class ReferenceColumns(WatchRule):
 
     def channel(self, history: RunHistory) -> Channel | None:
         seen = any(history.channel(f"model/preference_{name}") is not None for name in ("averaged", "compared"))
-        return history.role("loss") if seen else None
+        return history.role("loss") if seen or all(rewards_of(history)) else None
 
     def begin(self) -> None:
         self._count, self._first, self._judged = 0, (0, math.nan), False
@@ -96,6 +98,8 @@ class ReferenceColumns(WatchRule):
                 yield from self._anew(history, value, place)
         elif self._count == _COMPLETE and history.channel("model/preference_compared") is not None:
             yield from self._margins_anew(history, place)
+        elif self._count == _COMPLETE and history.channel("model/preference_averaged") is None:
+            yield from self._rewards_anew(history, place)
         step, first = self._first
         kinds = (history.channel(f"model/preference_{name}") for name in ("averaged", "compared"))
         told = any(came_by(one, place[1]) for one in kinds)
@@ -171,6 +175,23 @@ class ReferenceColumns(WatchRule):
         usual = float(before.mean()) if len(before) == count else 0.0
         if len(here) and abs(here[0]) <= self.at["again"] * usual and usual >= self.at["margin"]:
             yield from self._say_anew(history, place, step, f"a margin of 0; it was {usual:.4g}", before)
+
+    def _rewards_anew(self, history: RunHistory, place: Place) -> Iterator[Finding]:
+        """The same by both rewards of a later launch's first row."""
+        step, sizes, kept = self._first[0], [], numpy.empty(0)
+        for side in rewards_of(history):
+            rows = side.rows() if side is not None and side.end else None
+            if rows is None or step <= self.at["steps"]:
+                return
+            here = rows.value[(rows.segment == place[2]) & (rows.step == step)]
+            kept = numpy.abs(rows.value[(rows.segment < place[2]) & (rows.step < step)][-int(self.at["before"]) :])
+            usual = float(kept.mean()) if len(kept) == int(self.at["before"]) else 0.0
+            if not len(here) or abs(here[0]) > self.at["again"] * usual:
+                return
+            sizes.append(usual)
+        if max(sizes) >= self.at["margin"]:
+            what = f"rewards of 0; they were {sizes[0]:.4g} and {sizes[1]:.4g} in size"
+            yield from self._say_anew(history, place, step, what, kept)
 
     def _say_anew(
         self, history: RunHistory, place: Place, step: int, what: str, before: Any

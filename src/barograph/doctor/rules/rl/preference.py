@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy
 
+from barograph.core.heldout import HELD_OUT
 from barograph.core.patterns import expression
 from barograph.core.roles import RECORDED, ROLES, is_of_held_out, other_sides
 from barograph.doctor.kernel.cursor import (
     RowCursor,
     came_by,
     known,
+    named,
     newest,
 )
 from barograph.doctor.kernel.curve import answers, between
@@ -47,6 +49,7 @@ _ORDERED = ("rewards/accuracies", "train/rewards/accuracies", "rewards_accuracie
             "reward_accuracy", "train/reward_accuracy", "reward_accuracies", "train/reward_accuracies",
             "rewards_train/accuracies")  # fmt: skip
 _APART = ("margin", "margins", "train/margin", "train/margins")
+_MARGIN_OF_HELD_OUT = expression(rf"(?i)(?:.*[/_. ])?{HELD_OUT}[/_. ](?:rewards?[/_. ])?margins?")
 _BEFORE, _NOW = 48, 16  # rows
 _NEAR = 0.15  # of ln 2: how far from it the first losses may be
 
@@ -226,7 +229,9 @@ class EvaluationSwapped(Rule):
 
     In two evaluations in a row the mean margin of chosen over rejected answers is below 0, and at least half as large
     as that of the last 16 rows of the training, which is above 0. A policy that has learnt nothing of use has a margin
-    around 0; one that memorizes prefers at random. In one of the two, chosen and rejected are swapped.
+    around 0; one that memorizes prefers at random. In one of the two, chosen and rejected are swapped. Where the
+    training logs no margins, they are the rewards of chosen answers less those of rejected ones, as of answers that are
+    judged one by one.
 
     So it is where margins of the evaluation are not logged, and its accuracy is a quarter or less where that of the
     training, the median of 16 rows, is three quarters or more: of a choice of two, of which a guess has a half. The
@@ -236,8 +241,8 @@ class EvaluationSwapped(Rule):
     """
 
     name, family, kind, severity = "evaluation_swapped", "rl", "data", "critical"
-    needs = ("|".join([*(f"={name}" for name in (*MARGINS, *_ORDERED, *_APART))]),
-             "|".join([*(f"={name}" for name in _EVALUATED), "eval_accuracy"]))  # fmt: skip
+    needs = ("|".join([*(f"={name}" for name in (*MARGINS, *_ORDERED, *_APART)), "chosen_reward"]),
+             "|".join([*(f"={name}" for name in _EVALUATED), "eval_accuracy", "eval_loss", "evaluation"]))  # fmt: skip
     about = "Training and evaluation prefer opposite answers."
     thresholds: ClassVar = {
         "evaluations": (2.0, "in a row; ours"),
@@ -254,15 +259,21 @@ class EvaluationSwapped(Rule):
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
         name = next((name for name in _EVALUATED if history.channel(name) is not None), "")
-        margins = margins_of(history)
-        ours, theirs, answers = margins, history.channel(name), False
+        ours, theirs, answers = margins_of(history), history.channel(name), False
+        theirs, less = theirs or named(history, _MARGIN_OF_HELD_OUT), None
+        if ours is None:
+            ours, less = rewards_of(history)
+            ours = ours if less is not None else None
         if ours is None or theirs is None:
             ours, theirs, answers = self._accuracies(history)
         rows = self._cursor.new(theirs) if ours is not None else None
         for at in range(len(rows) if rows is not None else 0):
             assert rows is not None and ours is not None
             step, time, segment = int(rows.step[at]), int(rows.time[at]), int(rows.segment[at])
-            values = newest(ours, step - 1, time, segment, int(self.at["rows"]))  # of steps that are complete
+            count = int(self.at["rows"])
+            values = newest(ours, step - 1, time, segment, count)  # of steps that are complete
+            if less is not None and not answers:
+                values = values - newest(less, step - 1, time, segment, count)
             usual = float(numpy.median(values) if answers else values.mean())
             if answers:
                 other = usual >= 1 - self.at["wrong"] and rows.value[at] <= self.at["wrong"]

@@ -271,7 +271,7 @@ def test_what_a_model_is_given_behind_a_short_source_may_be_its_targets(
         return functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
     model = Writer(shifts)
-    found, run = train(tmp_path, Both(model), loss_of, batch, 12)
+    found, _ = train(tmp_path, Both(model), loss_of, batch, 12)
     assert (found.get("target_shift") == "warning") == warns
 
 

@@ -190,7 +190,7 @@ class OutputLook:
         tensor.register_hook(Guest(self.timed(arrived)))
 
     def _read(self, rowed: list[Tensor], embedded: Embedded, output: Tensor) -> tuple[list[Tensor], list[bool], bool]:
-        """Texts that are read, as long as the output, as given or embedded; which were embedded; whether several were."""
+        """Texts that are read, as long as the output, given or embedded; which were embedded; whether several were."""
         fed = [place in embedded for place in self._places]
         sure = [not at or is_read(place, embedded) for at, place in enumerate(self._places)]
         long = [at for at, one in enumerate(rowed) if sure[at] and one.shape[1] >= _LONG <= output.shape[1]]

@@ -114,7 +114,7 @@ class Overfitting(Rise):
 
     A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
     and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its
-    examples and nothing else: a warning.
+    examples and nothing else: a warning. Batches learnt by heart on purpose (`overfit_batches: 4`): an info finding.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"

@@ -91,6 +91,9 @@ def test_cosines_of_which_that_of_the_target_is_made_less_are_known(logits: Call
         (lambda f, x, y: (f(x) - 1).square().mean() - f(y).exp().mean(), False),
         (lambda f, x, y: f(x).square().mean() - nn.Linear(3, 1)(y).mean(), False),  # a flow and its log-determinant
         (lambda f, x, y: -(f(x) - f(y)).mean(), False),
+        (lambda f, x, y: (f(x) - f(y)).mean() + 0.1 * (f(x) ** 2 + f(y) ** 2).mean(), True),  # energies, held near 0
+        (lambda f, x, y: (f(x)[:, 0] + x.pow(2).sum(1) - f(y)[:, 0]).mean() + (f(y) ** 2 + f(x) ** 2).mean(), True),
+        (lambda f, x, y: (f(x) - f(y)).mean() + 0.1 * (nn.Linear(3, 1)(x) ** 2 + f(y) * f(x)).mean(), False),
     ],
 )
 def test_means_of_one_layer_that_are_set_against_each_other_are_known(loss_of: Callable[..., Any], told: bool) -> None:

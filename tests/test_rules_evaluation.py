@@ -40,7 +40,8 @@ def test_overfitting_begins_at_the_best_evaluation_and_names_its_checkpoint() ->
     ("config", "size", "severity"),
     [({}, 0.3, "warning"), ({"val_tasks": 6}, 0.3, "info"), ({"eval.num_eval_samples": 12}, 0.3, "info"),
      ({"val_tasks": 6}, 1.5, "warning"), ({"val_tasks": 64}, 0.3, "warning"), ({"val_every": 6}, 0.3, "warning"),
-     ({"val_tasks": 6, "test_rows": 400}, 0.3, "warning")],
+     ({"val_tasks": 6, "test_rows": 400}, 0.3, "warning"), ({"overfit_batches": 4}, 1.5, "info"),
+     ({"overfit_batches": 0}, 1.5, "warning")],
 )  # fmt: skip
 def test_a_small_rise_of_few_examples_is_an_info_finding(config: dict[str, int], size: float, severity: str) -> None:
     loss = falling(2000, noise=0.005) * np.linspace(1, 0.5, 2000)

@@ -181,6 +181,17 @@ def test_a_term_that_grows_while_the_main_one_falls_is_no_want_of_warmup(fell: f
     assert one.severity == severity
 
 
+@pytest.mark.parametrize(("grows", "warns"), [(50, False), (0, True), (90, True)])
+def test_a_stage_whose_loss_is_higher_is_no_want_of_warmup(grows: int, warns: bool) -> None:
+    """Pictures get larger at row 50: where that is not logged, or later, the rise has no such cause."""
+    steps = np.arange(150)
+    loss = np.where(steps < 50, 0.045 * np.exp(-steps / 300), 0.085 * np.exp(-(steps - 50) / 400))
+    loss = loss * np.exp(np.random.default_rng(0).normal(0, 0.05, 150))
+    series = {"train/loss": (steps, loss), "train/lr": (steps, np.full(150, 3e-3))}
+    series["train/resolution"] = (steps, np.where(steps < grows, 4.0, 8.0))
+    assert ("missing_warmup" in {one.rule for one in found([rule() for rule in RULES], series)}) == warns
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns(("train/lr", "train/loss")))
 def test_pieces_of_any_size_give_the_same_findings_and_nothing_raises(drawn) -> None:

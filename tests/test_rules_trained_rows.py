@@ -135,6 +135,16 @@ def test_an_evaluation_of_what_was_trained_on_may_say_so(name: str, severity: st
     assert [one.severity for one in found.values()] == ["warning"]
 
 
+@pytest.mark.parametrize(("batches", "severity"), [(3, "info"), (0, "warning")])
+def test_a_few_batches_that_are_learnt_by_heart_may_be_evaluated(batches: int, severity: str) -> None:
+    columns = {"val_loss": (EVALUATIONS, np.full(10, 0.7)), "loss": every(FALLS)}
+    figures = {"evaluated_trained": 1.0, "evaluated_rows": 30.0, "evaluated_trained_passes": 1.0}
+    columns |= {f"model/{figure}": (EVALUATIONS + 1, np.full(10, value)) for figure, value in figures.items()}
+    columns |= of_graph(distinct_rows=30.0, example_rows=10.0)
+    found = findings([EvaluationExamples()], columns, facts={"config": {"overfit_batches": batches}})
+    assert [one.severity for one in found.values()] == [severity]
+
+
 @pytest.mark.parametrize(
     ("known", "more", "severity"),
     [(0.55, {}, "warning"), (0.55, {"model/loss_ranks": 1.0}, "info"), (0.55, {"rewards/margins": 0.3}, "info"),

@@ -6,6 +6,7 @@ Out:  figures for the `model` record; no tensor is read.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from barograph.probes.model.objective import behind, kind
@@ -18,11 +19,13 @@ _TURNED = frozenset({"T", "Transpose", "Permute", "View", "UnsafeView", "Reshape
 _SIGNED = frozenset({"Add", "Sub", "Neg", "Mul", "Div", "Squeeze"})
 _PARTS = frozenset({"View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Select", "Slice", "Split", "Unbind",
                     "Index", "Alias", "ToCopy"})  # fmt: skip
+_SUMMED = _PARTS | {"Neg", "Add", "Sub", "Pow"}
 
 
 def figures(root: Any) -> dict[str, float]:
     """`loss_margin`: 1 if a cross-entropy is of cosines, of which that of the target is made less. `loss_opposed`: 1 if
-    a mean of a layer's outputs is subtracted from another one of the same layer. Each only where it is so."""
+    a mean of a layer's outputs is subtracted from another one of the same layer, or outputs are within one
+    mean, and their squares are beside it. Each only where it is so."""
     found = {"loss_margin": 1.0} if _margin(root) else {}
     return found | ({"loss_opposed": 1.0} if _opposed(root) else {})
 
@@ -67,32 +70,41 @@ def _untransposed(node: Any) -> Any:
 
 
 def _opposed(root: Any) -> bool:
-    layers: dict[int, set[int]] = {1: set(), -1: set()}
-    waiting = [(root, 1)]
+    apart: dict[int, set[int]] = {1: set(), -1: set()}  # the weights of what is added, and of what is taken away
+    within: dict[int, set[int]] = {1: set(), -1: set()}  # the same, in one mean
+    squared, waiting = set[int](), [(root, 1)]
     for _ in range(_NEAR):
         if not waiting:
             break
         node, sign = waiting.pop()
         name, inputs = kind(node), [one for one, _ in node.next_functions]
         if name in ("Mean", "Sum"):
-            under, turned = _made(node)
-            layers[sign * turned] |= _weights(under)
+            parts = list(_made(node))
+            for under, turned, power in parts:
+                held = squared if power else (apart if len(parts) == 1 else within)[sign * turned]
+                held |= _weights(under)
         elif name in _SIGNED and (name not in ("Mul", "Div") or len(behind(node)) == 1):
             for place, following in enumerate(inputs):
                 if following is not None:
                     waiting.append((following, -sign if name == "Neg" or (name == "Sub" and place) else sign))
-    return not layers[1].isdisjoint(layers[-1])
+    return not apart[1].isdisjoint(apart[-1]) or bool(within[1] & within[-1] & squared)
 
 
-def _made(node: Any) -> tuple[Any, int]:
-    """What a mean is of, but for its parts and shape, and whether that is negated."""
-    sign = 1
-    for _ in range(6):
-        node = next(iter(behind(node)), None)
-        if node is None or kind(node) not in _PARTS | {"Neg"}:
-            break
-        sign = -sign if kind(node) == "Neg" else sign
-    return node, sign
+def _made(node: Any) -> Iterator[tuple[Any, int, bool]]:
+    """What a mean is of, but for its parts and shape: what is added up in it, whether that is negated, and squared."""
+    waiting = [(one, 1, False) for one in behind(node)]
+    for _ in range(_NEAR):
+        if not waiting:
+            return
+        node, sign, power = waiting.pop()
+        name = kind(node)
+        if name not in _SUMMED:
+            yield node, sign, power
+            continue
+        for place, (under, _) in enumerate(node.next_functions):
+            if under is not None:
+                turned = -sign if name == "Neg" or (name == "Sub" and place) else sign
+                waiting.append((under, turned, power or name == "Pow"))
 
 
 def _weights(node: Any) -> set[int]:

@@ -27,7 +27,7 @@ from barograph.probes.model.masked_rows import TEXTS, with_masked
 from barograph.probes.model.objective import plain_kind, smoothing
 from barograph.probes.model.parameters import mesh_of
 from barograph.probes.model.prompts import Asked
-from barograph.probes.model.rows import NOTHING, as_read, place_of
+from barograph.probes.model.rows import NOTHING, as_read, is_read, place_of
 from barograph.probes.model.side_texts import SideTexts, text_beside
 from barograph.probes.model.trained_passes import left_out
 
@@ -188,10 +188,10 @@ class OutputLook:
         tensor.register_hook(Guest(self.timed(arrived)))
 
     def _read(self, rowed: list[Tensor], embedded: Embedded, output: Tensor) -> tuple[list[Tensor], list[bool], bool]:
-        """Texts as long as the output, each as it was given, or as it was embedded in its place; which of them were
-        embedded; whether several were, so that what the targets are of is said by their shift."""
+        """Texts that are read, as long as the output, given or embedded; which were embedded; whether several were."""
         fed = [place in embedded for place in self._places]
-        long = [at for at, one in enumerate(rowed) if one.shape[1] >= _LONG <= output.shape[1]]
+        sure = [not at or is_read(place, embedded) for at, place in enumerate(self._places)]
+        long = [at for at, one in enumerate(rowed) if sure[at] and one.shape[1] >= _LONG <= output.shape[1]]
         given = [as_read(rowed[at].long(), self._places[at], {} if fed[at] else embedded) for at in long]
         return given, [fed[at] for at in long], sum(fed) > 1
 

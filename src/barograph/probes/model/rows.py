@@ -82,6 +82,12 @@ def place_of(tensor: Any) -> tuple[Any, ...]:
     return tensor.data_ptr(), tuple(tensor.shape)
 
 
+def is_read(place: Any, embedded: Embedded) -> bool:
+    """Whether tokens that a model was given here are read, and not its targets: it embeds them, or others in their
+    place."""
+    return place in embedded or sum(shape == place[1] for _, shape in embedded) == 1
+
+
 def as_read(tokens: Tensor, place: Any, embedded: Embedded) -> Tensor:
     """The rows of tokens that a model was given here, or what it embedded in their place: it may shift or mask them
     itself. What it embeds may be their positions alone, as where rows of a matrix are taken for the tokens."""

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
 from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, known, names_of, param_norm_of, whole
 from barograph.doctor.kernel.curve import rounded
@@ -377,7 +379,8 @@ class ConstantOutput(Rule):
 
     So it is where outputs are embeddings of eight numbers or more whose length is 1 in each look, and vary by less than
     a quarter of that in eight looks in a row over fifty steps, and by less than two fifths of what they did at first:
-    nothing keeps those of different inputs apart, as in a loss without negatives.
+    nothing keeps those of different inputs apart, as in a loss without negatives. Where they vary by a seventh more
+    than they did at least, in the mean of three looks, they come apart again.
 
     What to do: of a contrastive loss, negatives or a stopped gradient; else see the layers before: dead units, a rate
     that was too high, an initialisation far from zero.
@@ -401,6 +404,7 @@ class ConstantOutput(Rule):
         "length": (1e-3, "that this may be off; ours"),
         "width": (8.0, "numbers of an embedding; ours"),
         "longer": (8.0, "looks in a row at these; ours"),
+        "parting": (1.15, "times the least that they varied by, of three looks each: they come apart again; ours"),
     }
     causes = ("outputs collapsed: every input gives the same output",)
     remedies = (
@@ -412,7 +416,7 @@ class ConstantOutput(Rule):
         self._cursor = RowCursor()
         self._row: list[tuple[int, int]] = []
         self._varied = False
-        self._near: list[tuple[int, int]] = []  # looks in a row at embeddings that are nearly one
+        self._near: list[tuple[int, int, float]] = []  # looks in a row at embeddings that are nearly one
         self._first = math.nan  # what they varied by in the first look
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
@@ -449,9 +453,10 @@ class ConstantOutput(Rule):
             self._near = []
         if not near:
             return
-        self._near.append((place[0], place[2]))
-        began = self._near[0][0]
-        if len(self._near) >= self.at["longer"] and place[0] - began >= self.at["steps"] and self.first(place[2]):
+        self._near.append((place[0], place[2], spread))
+        began, threes = self._near[0][0], numpy.convolve([one[2] for one in self._near], numpy.ones(3), "valid")
+        long = len(self._near) >= self.at["longer"] and place[0] - began >= self.at["steps"]
+        if long and float(threes[-1]) <= self.at["parting"] * float(threes.min()) and self.first(place[2]):
             yield self.finding(
                 began, f"The embeddings have a length of 1, and those of a batch vary by {spread:.2g} of it, at first "
                 f"by {self._first:.2g}: different inputs get nearly the same.", found=place[0], segment=place[2],

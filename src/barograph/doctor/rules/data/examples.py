@@ -18,11 +18,11 @@ from barograph.doctor.kernel.cursor import (
     known,
     numbers_named,
     numeric_setting,
-    options_on,
     setting,
     usual,
 )
 from barograph.doctor.kernel.curve import again
+from barograph.doctor.kernel.purpose import overfits_on_purpose
 from barograph.doctor.kernel.rule import Rule
 
 if TYPE_CHECKING:
@@ -34,12 +34,6 @@ _FEW, _AGAIN = 500, 0.9  # examples; of those of the last looks, that were known
 SEEDED = "seed set in each step: what draws batches is made, or seeded, anew for each"
 _STATES = "few examples in all: fewer than a batch has, as the states of a small game"
 _ALL = ", which may be all examples"  # where no batch size is configured
-_BY_HEART = expression(  # of values, as `overfit_64_rows`, `smoke-overfit`
-    r"(?i)(?<![a-z])over[_ -]?fit[_ -](?:(?:on|to|a|the|one|two|few|single|tiny|small|\d+)[_ -])*"
-    r"(?:smoke|sanity|check|test|purpose|batch|batches|rows|samples|examples|subset)(?![a-z])|"
-    r"(?<![a-z])(?:smoke|sanity|debug)[_ -](?:(?:check|test)[_ -])?over[_ -]?fit(?![a-z])"
-)
-_UNWANTED = expression(r"(?i)(?<![a-z])(?:prevent|avoid|against|reduce|less|no|not|stop)(?![a-z])")
 _TRAINED = expression(  # how many examples a training has
     r"(?:(?:n|num|number|max|limit)[_-](?:of[_-])?)?train(?:ing)?[_-](?:set[_-])?"
     r"(?:rows|samples|examples|size|items|images|pairs|texts|sentences|documents|points)|(?:n|num|max)[_-]train(?:ing)?"
@@ -147,15 +141,6 @@ def carries_state(history: RunHistory, place: Place) -> bool:
 def without_logarithm(history: RunHistory, place: Place) -> bool:
     """Whether it is `nll_loss` of what has no logarithm: below 0, whatever its sign is."""
     return any(watched(history, name, place) == 1 for name in ("nll_of_scores", "nll_of_probabilities"))
-
-
-def _overfits_on_purpose(history: RunHistory) -> bool:
-    """Whether the configuration says that one batch, or a few, are to be learnt by heart, as a check of the model."""
-    names = ("overfit_batches", "overfit_batch", "overfit_one_batch", "overfit_single_batch")
-    if any(setting(history, name) not in (None, False, 0) for name in names):
-        return True
-    said = (value for _, value in options_on(history) if isinstance(value, str))
-    return any(_BY_HEART.search(value) and not _UNWANTED.search(value) for value in said)
 
 
 def _has_no_more(history: RunHistory, size: float, rows: float) -> bool:
@@ -304,7 +289,7 @@ class RepeatedExamples(WatchRule):
             whole = _is_full(history)
             self._wide = not whole and size >= self.at["more"] * self.at["looked"] <= self.at["more"] * rows
             whole = whole or _has_no_more(history, size, rows)
-            sized = size > 0 and not self._wide and not whole and not _overfits_on_purpose(history)
+            sized = size > 0 and not self._wide and not whole and not overfits_on_purpose(history)
             self._told = self.finding(
                 self._row[0][0], "Each step is trained on the same " + (
                     f"{rows:.0f} examples." if rows < self.at["looked"] else f"batch: {rows:.0f} of its rows are seen."
@@ -323,7 +308,7 @@ class RepeatedExamples(WatchRule):
             and comes
             and one
             and (more or (self._wide and self._is_worse(history, place)))
-            and not _overfits_on_purpose(history)
+            and not overfits_on_purpose(history)
         ):
             told.severity, told.confidence = "warning", _PROOF
             told.causes, told.remedies = [told.causes[0].removesuffix(_ALL)], list(self.remedies)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy
 
 from barograph.core.patterns import expression
+from barograph.doctor.kernel.purpose import overfits_on_purpose
 from barograph.doctor.rules.data.examples import WatchRule, watched
 from barograph.doctor.rules.rl.preference import margins_of
 
@@ -66,7 +67,8 @@ class EvaluationExamples(WatchRule):
     one input, or rows are alike by chance, nothing is said; nor of what a policy has generated. Passes without
     gradients beside which no evaluation is logged are none, where one is beside others: they look for hard
     examples, or fill a memory. Where the names of all evaluations say that these are of what was trained on
-    (`train_subset/loss`, `eval_on_train/acc`), it is an info finding.
+    (`train_subset/loss`, `eval_on_train/acc`), or the configuration has a few batches learnt by heart
+    (`overfit_batches: 3`), it is an info finding.
 
     What to do: split before anything is drawn, by what belongs together (documents, persons, scenes).
     """
@@ -148,7 +150,9 @@ class EvaluationExamples(WatchRule):
 
     def _say(self, history: RunHistory, value: float, place: Place, step: int, many: bool) -> Finding:
         rows = watched(history, "evaluated_rows", place)
-        sure, named = many and not says_trained(history), ", as its name says" if says_trained(history) else ""
+        meant = overfits_on_purpose(history)
+        sure, named = many and not meant and not says_trained(history), ", as is meant" if meant else ""
+        named = ", as its name says" if says_trained(history) else named
         return self.finding(
             step, f"Of {rows:.0f} examples of an evaluation that were looked at {value * rows:.0f} were trained on "
             f"before{named}.", severity=self.severity if sure else "info", key="" if many else "some",

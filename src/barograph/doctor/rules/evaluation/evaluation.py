@@ -19,6 +19,7 @@ from barograph.doctor.kernel.cursor import exp, other_model
 from barograph.doctor.kernel.curve import again, before, between, is_game, noise_of, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.local import median
+from barograph.doctor.kernel.purpose import overfits_on_purpose
 from barograph.doctor.kernel.stages import stage_between
 from barograph.doctor.rules.evaluation.apart import beside_falls, causes_apart
 from barograph.doctor.rules.evaluation.averages import (
@@ -113,7 +114,7 @@ class Overfitting(Rise):
 
     A classifier whose evaluation is hardly better (1.5%) than the first in ten, whose accuracy there is below a half
     and has not risen by a tenth, and whose training loss has lost a quarter and is below the evaluation's, learns its
-    examples and nothing else: a warning.
+    examples and nothing else: a warning. Batches learnt by heart on purpose (`overfit_batches: 4`): an info finding.
     """
 
     name, kind, severity = "overfitting", "overfit", "warning"
@@ -220,8 +221,7 @@ class Overfitting(Rise):
         others = best.train > _FAR_ABOVE * best.value and not first_epoch
         others = others and point.train > max(_MEMORIZED * best.value, _BELOW_NOW * level)
         aside = beside_falls(history, channel, point) if severity == "warning" else ""
-        if others or aside:
-            severity = "info"
+        severity = "info" if others or aside or overfits_on_purpose(history) else severity
         if self._told is not None and self._told.severity == "warning" and severity == "info":
             severity = "warning"
         fresh = self._told is None or self._told.severity != severity

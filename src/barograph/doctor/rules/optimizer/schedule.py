@@ -380,7 +380,7 @@ class MissingWarmup(Rule):
     above its start at row 100, otherwise an info finding. It is one as well where the loss stays below a guess's, and
     rises as a queue of negatives is filled, or as the network that the targets come from moves away from the model; or
     where what rises is another term than the one that the loss nearly was at first, and that falls. A start without
-    warm-up that does no harm is silent, as is going on from a checkpoint.
+    warm-up that does no harm is silent, as is going on from a checkpoint, and a rise with which a stage begins.
     """
 
     name, family, kind, severity = "missing_warmup", "optimizer", "learning_rate", "warning"
@@ -419,6 +419,8 @@ class MissingWarmup(Rule):
         if top < self.at["rise"] * start or top - start < 4 * noise:
             return
         begin = int(numpy.argmax(windows > start + 0.25 * (top - start)))
+        if stage_begins(history, int(rows.step[begin + 2]), int(rows.segment[0])):  # the middle one of five
+            return
         end = float(windows[-5:].mean())
         guesses = (guess(history, last + 1, int(rows.segment[0])) for guess in (queue_guess, teacher_guess))
         harms = end > start and top >= max(guesses)
@@ -430,18 +432,14 @@ class MissingWarmup(Rule):
             severity="warning" if harms else "info",
             found=last,
             segment=int(rows.segment[0]),
-            evidence={
-                "lr": rounded(float(rates[0])),
-                "start": rounded(start),
-                "top": rounded(top),
-                "end": rounded(end),
-            },
+            evidence={"lr": rounded(float(rates[0])), "start": rounded(start), "top": rounded(top),
+                      "end": rounded(end)},
             remedies=[
                 f"Warm up from 0 to {rates[0] / (3 if harms else 1):.2g} over the first {max(count, 100)} "
                 "steps or more."
             ],
             confidence=0.8 if harms else 0.4,
-        )
+        )  # fmt: skip
 
 
 class WarmupUnfinished(Rule):

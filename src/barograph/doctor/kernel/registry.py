@@ -47,8 +47,7 @@ MODULES = (
     "evaluation.with_gradients", "evaluation.alone", "evaluation.masks",
     "data.tables", "gradient.clipping", "gradient.after_step", "evaluation.smoothed", "loss.given_twice", "rl.pairs",
     "evaluation.saturates", "evaluation.multiplied", "activations.packed", "data.segments", "data.class_offsets",
-    "data.groups", "evaluation.lengths", "evaluation.one_class", "optimizer.rounded",
-    "data.groups", "data.labelled",
+    "data.groups", "evaluation.lengths", "evaluation.one_class", "optimizer.rounded", "data.labelled",
 )  # fmt: skip
 """Files below `doctor/rules` with a list `RULES` of classes."""
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from barograph.probes.model import behind_noise  # noqa: E402
-from barograph.probes.model.near import SIGNS  # noqa: E402
+from barograph.probes.model.near import SIGNS, nearer_by_chance, tenth_of  # noqa: E402
 
 
 def noised(examples: Any, dice: Any) -> tuple[Any, Any]:
@@ -72,6 +72,18 @@ def test_rows_that_span_no_plane_say_nothing() -> None:
     assert not len(behind_noise._bases(sketch(rows, rows * torch.nan))[1])
     assert behind_noise.sketched(rows[:, :7], rows[:, :7]) is None  # few numbers
     assert behind_noise.sketched(rows, rows[:3]) is None
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_rows_that_differ_in_few_ways_by_much_are_no_copies(copies: bool) -> None:
+    dice, wide = np.random.default_rng(3), np.r_[np.ones(3), np.full(20, 0.25)]
+    trained, held = (dice.normal(size=(count, 23)) * wide for count in (800, 64))
+    if copies:
+        held = trained[:64] + 0.05 * dice.normal(size=(64, 23)) * wide
+    squares = ((held[:, None] - trained[None]) ** 2).sum(2)
+    nearer, _ = nearer_by_chance(squares, most=behind_noise._NEARER)
+    near = float((squares.min(1) < nearer**2 * tenth_of(squares)[:, 0]).mean())
+    assert nearer > 0 and (near > 0.9) == copies and (copies or near < 0.1)
 
 
 class Denoiser(nn.Module):

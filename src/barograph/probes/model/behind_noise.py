@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 _OF_PASS, _PASSES, _EVALUATED, _KEPT = 64, 4, 64, 2048  # rows, passes, rows of an evaluation, rows of the training
 _LEAST, _WIDE = 200, 8  # rows of the training; numbers of a row
+_NEARER = (
+    0.35  # of the distance to the tenth nearest, at most: what differs in few ways by much, and in many by little,
+)
+# has fewer dimensions near by than farther off
 _APART = 1e-3  # of the length of an input, that is not of its target
 _COMPARES = frozenset({
     "sub", "__sub__", "rsub", "__rsub__", "subtract", "add", "__add__", "__radd__", "mse_loss", "l1_loss",
@@ -166,7 +170,7 @@ class KeptPlanes:
         if not len(told):
             return {}
         squares = _squared_sines(bases, self._kept[:, : self._count])
-        nearer, chance = nearer_by_chance(squares)
+        nearer, chance = nearer_by_chance(squares, most=_NEARER)
         if not nearer:
             return {}
         near = squares.min(1) < nearer**2 * tenth_of(squares)[:, 0]

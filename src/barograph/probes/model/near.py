@@ -94,17 +94,17 @@ class KeptSketches:
         return float(near.any(1).mean())
 
 
-def nearer_by_chance(squares: Floats, pictures: bool = False) -> tuple[float, float]:
+def nearer_by_chance(squares: Floats, pictures: bool = False, most: float = 1.0) -> tuple[float, float]:
     """Of squared distances [rows, others]: which part of the distance to the tenth nearest the nearest has in a
-    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most `_NEARER`; in which
-    share of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
+    twentieth of the rows by chance, in the dimensions that the fortieth nearest tells, at most `_NEARER` and `most`; in
+    which share of the rows it has that part by chance. 0 and 1 where these dimensions are few."""
     nearest = numpy.partition(squares, (_TENTH - 1, _FORTIETH - 1), axis=1)
     tenth, fortieth = numpy.maximum(nearest[:, [_TENTH - 1, _FORTIETH - 1]], 0).T
     farther = float(numpy.median(numpy.log(numpy.maximum(fortieth, 1e-24) / numpy.maximum(tenth, 1e-24)))) / 2
     if not (tenth > 0).all() or farther * _MANY[pictures] > math.log(_FORTIETH / _TENTH):
         return 0.0, 1.0
     dimensions = math.log(_FORTIETH / _TENTH) / max(farther, 1e-12)
-    nearer = min(_NEARER[pictures], (_CHANCES / _TENTH) ** (1 / dimensions))
+    nearer = min(most, _NEARER[pictures], (_CHANCES / _TENTH) ** (1 / dimensions))
     return nearer, _TENTH * nearer**dimensions
 
 

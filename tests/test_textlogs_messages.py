@@ -78,6 +78,12 @@ ENDS = [
     ("Uncaught TypeError: x is undefined\n", "failed", "undefined"),
     ('Error: DriverError(CUDA_ERROR_LAUNCH_FAILED, "x")\n', "failed", "LAUNCH"),
     ("FATAL ERROR: JavaScript heap out of memory\n", "out of memory", "heap"),
+    (
+        "INFO:tensorflow:Error reported to Coordinator: <class 'a.BadError'>, Sum is inf or nan. : Tensor had "
+        "Inf values\n",
+        "failed",
+        "Inf values",
+    ),
     ("Loss is nan, stopping training\n", "failed", "stopping"),
     ("EXCEPTION occurred: The training criterion is not a number (NAN).\n", "failed", "criterion"),
 ]
@@ -171,6 +177,8 @@ SAID = [
     "node17:411:520 [0] NCCL WARN Net : Connection closed by remote peer",
     "cat: data/shard-9.bin: No such file or directory",
     "ERROR: checkpoint could not be written",
+    "WARNING: got an inf loss, which counts 0",
+    "WARNING loop.py:41 in step -- Nan grad norm occurs, look at it.",
 ]
 
 

@@ -54,3 +54,25 @@ def test_metrics_stand_at_what_is_shown_below_them(tmp_path: Path) -> None:
     assert [value for _, value in series["Valid Loss"]] == [0.88, 0.78, 0.68, 0.58]
     path.write_text(screen(3))
     assert read(path).series["Train Loss"] == [(150, 0.65)]
+
+
+@pytest.mark.parametrize("lead", ["INFO:tensorflow:", "I0412 03:04:05.{step:06d} 77 log.py:9] "])
+def test_what_a_hook_prints_ahead_of_its_step_is_of_that_step(tmp_path: Path, lead: str) -> None:
+    form = (
+        lead
+        + "entropy_loss = {tensor:.4f}, learning_rate = 0.02{sec}\n"
+        + lead
+        + "loss = {loss:.4f}, step = {step}{sec}\n"
+    )
+    steps = range(0, 1400, 200)
+    text = "".join(
+        form.format(step=at, tensor=3 - at / 900, loss=4 - at / 800, sec=" (2.107 sec)" if at else "") for at in steps
+    )
+    path = tmp_path / "train.log"
+    path.write_text(text)
+    series = read(path).series
+    assert series["loss"] == [(at, round(4 - at / 800, 4)) for at in steps]
+    assert series["entropy_loss"] == [(at, round(3 - at / 900, 4)) for at in steps]
+    rest = text[text.index("\n", text.index("step = 0")) + 1 :]  # of which nothing says which stands first
+    path.write_text(rest)
+    assert [at for at, _ in read(path).series["loss"]] == list(steps)[1:]

@@ -1,14 +1,17 @@
 """Several numbers behind one name, as numbers that have names of their own.
 
 In:   `Reward: mean=3.1, min=1.9, max=4.2, std=0.4`, `loss (mean: 2.31, std: 0.2)`;
+      `cross_entropy = 2.31, rate = 0.1` and below it `loss = 2.9, step = 100`, as TensorFlow's hooks print them;
       `Train Loss: epoch 2.31 - batch 2.2`, as Burn shows a metric over the epoch and of the last batch.
-Out:  `Reward_mean: 3.1, Reward_min: 1.9, Reward_max: 4.2, Reward_std: 0.4`; `Train Loss: 2.31`, below the line that
-      counts, which Burn shows behind its metrics.
+Out:  `Reward_mean: 3.1, Reward_min: 1.9, Reward_max: 4.2, Reward_std: 0.4`;
+      `loss = 2.9, step = 100, cross_entropy = 2.31, rate = 0.1`;
+      `Train Loss: 2.31`, below the line that counts, which Burn shows behind its metrics.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from barograph.core.patterns import expression
 from barograph.importing.textlogs import forms
@@ -28,6 +31,23 @@ _SCREEN = expression(  # of Burn: metrics, and below them how far it has come
     rb"(?m)^\[Metrics\]([ \t]{0,8}\n(?:[ \t]{1,8}- [^\n]{1,200}\n){1,40}\n?\[Progress\][ \t]{0,8}\n)"
     rb"([ \t]{1,8}- Iteration \d{1,12} Epoch \d{1,9}(?:/\d{1,9})?)(?=[ \t]{0,8}$)"
 )
+
+_NAMED = rb"[A-Za-z][\w/.-]{0,60} = " + forms.NUMBER
+_TOOK = rb" \(\d{1,9}\.\d{1,9} sec\)"
+_TENSORS = expression(  # of a hook that prints ahead of the one that says the step; the first time without the seconds
+    rb"(?m)^([^\n=]{0,160}?)(?<![\w./-])((?:" + _NAMED + rb", ){0,15}(?!step )" + _NAMED + rb")(?P<first>" + _TOOK
+    + rb")?\r?\n([^\n=]{0,160}?\bloss = " + forms.NUMBER + rb", step = \d{1,15})(?P<second>" + _TOOK + rb")?(?=\r?$)"
+)  # fmt: skip
+
+
+def with_steps(text: bytes, own: dict[str, Any]) -> bytes:
+    """A text in which what TensorFlow's hook prints ahead of its step has it; own: whether the first one did."""
+    if b", step = " not in text:
+        return text
+    if "hook_ahead" not in own:
+        first = _TENSORS.search(text)
+        own["hook_ahead"] = bool(first and not first["first"] and not first["second"])
+    return _TENSORS.sub(rb"\4, \2\n", text) if own["hook_ahead"] else text
 
 
 def headed(text: bytes) -> bytes:

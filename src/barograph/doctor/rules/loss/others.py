@@ -204,10 +204,9 @@ class NonFiniteSeries(Rule):
         beside = norm is not None and not numpy.isfinite(norm.rows(max(norm.end - 2, 0)).value).any()
         if len(names) + beside < _TOGETHER:
             return
-        value = self._columns[names[0]].value
+        value, third = self._columns[names[0]].value, [*names[2:], "the gradient norm"][0]
         yield self.finding(
-            step, f"{', '.join(names[:2])} and {names[2] if len(names) > 2 else 'the gradient norm'} are {_word(value)} "
-            f"since step {step}, to the end",
+            step, f"{', '.join(names[:2])} and {third} are {_word(value)} since step {step}, to the end",
             key="together", found=history.channels[names[0]].last_step, segment=segment, confidence=0.7,
             evidence={"series": ", ".join(names[:8]), "rows": self._columns[names[0]].length, "value": str(value)},
             causes=["non-finite values: what is computed from the model became NaN or infinite"],

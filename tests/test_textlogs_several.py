@@ -76,3 +76,34 @@ def test_what_a_hook_prints_ahead_of_its_step_is_of_that_step(tmp_path: Path, le
     rest = text[text.index("\n", text.index("step = 0")) + 1 :]  # of which nothing says which stands first
     path.write_text(rest)
     assert [at for at, _ in read(path).series["loss"]] == list(steps)[1:]
+
+
+def test_names_in_brackets_have_their_numbers_in_others(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    form = "Epoch[4] Batch[{at}/90] Speed: 31.5 samples/sec, Loss:(left, right)/({a:.3f}, {b:.3f})\n"
+    rows = [(at, 4 - at / 40, 1 / at) for at in range(10, 90, 10)]
+    path.write_text("".join(form.format(at=at, a=a, b=b) for at, a, b in rows))
+    series = read(path).series
+    assert [value for _, value in series["left_Loss"]] == [round(a, 3) for _, a, _ in rows]
+    assert [value for _, value in series["right_Loss"]] == [round(b, 3) for _, _, b in rows]
+    assert several.apart(b"loss (a, b)/(1.5, 2.5, 3.5)") == b"loss (a, b)/(1.5, 2.5, 3.5)"
+
+
+def test_an_evaluation_that_says_sums_and_how_many_is_its_mean(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    form = (
+        "[Epoch {e} 40/90][Iteration {at}] Train 512 in 0.4seconds. Throughput is 12.5 records/second. Loss is {a}.\n"
+    )
+    said = (
+        "Loss is (Loss: 91.5, count: 30, Average Loss: 3.05)\n"
+        "Top1Accuracy is Accuracy(correct: 6, count: 9, accuracy: 0.{at})\n"
+    )
+    steps = range(10, 170, 10)
+    text = "".join(
+        form.format(e=1 + (at - 1) // 40, at=at, a=3 - at / 50) + said.format(at=at) * (at % 40 == 0) for at in steps
+    )
+    path.write_text(text)
+    series = read(path).series
+    assert [value for _, value in series["Loss"]] == [3 - at / 50 for at in steps]
+    assert [value for _, value in series["val loss"]] == [3.05] * 4
+    assert [value for _, value in series["val top1"]] == [0.40, 0.80, 0.120, 0.160]

@@ -107,3 +107,13 @@ def test_an_evaluation_that_says_sums_and_how_many_is_its_mean(tmp_path: Path) -
     assert [value for _, value in series["Loss"]] == [3 - at / 50 for at in steps]
     assert [value for _, value in series["val loss"]] == [3.05] * 4
     assert [value for _, value in series["val top1"]] == [0.40, 0.80, 0.120, 0.160]
+
+
+def test_a_total_in_short_ahead_of_a_bar_is_a_loss(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    bars = [
+        f"[SGD] Tot:{9 / (at + 1):.3e} BC:{at}.1e-03/2.0e-04:   1%|1         | {at}/900 [00:09<12:30,  3.1it/s]"
+        for at in range(20)
+    ]
+    path.write_text("Phase 1\n" + "\r".join(bars) + "\n")
+    assert [value for _, value in read(path).series["total_loss"]] == [float(f"{9 / (at + 1):.3e}") for at in range(20)]

@@ -45,6 +45,7 @@ _EACH = expression(  # names in brackets, and as many numbers in others
     rb"(?<![\w./-])([A-Za-z]\w{0,20})\s?[:=]?\s?\(((?:[A-Za-z]\w{0,20},\s?){1,11}[A-Za-z]\w{0,20})\)\s?[/:=]\s?\(\s?("
     + forms.NUMBER + rb"(?:,\s?" + forms.NUMBER + rb"){1,11})\s?\)"
 )  # fmt: skip
+_TOTAL = expression(rb"(?<![\w./-])[Tt]ot:(?=\s?" + forms.NUMBER + rb")")  # of a bar without any loss by that name
 _EVALUATED = expression(  # of BigDL: sums, how many, and what matters
     rb"\b(?:(Loss) is \(Loss: " + forms.NUMBER + rb", count: \d{1,15}, Average Loss|"
     rb"Top([15])Accuracy is Accuracy\(correct: \d{1,15}, count: \d{1,15}, accuracy): (" + forms.NUMBER + rb")\)"
@@ -72,6 +73,8 @@ def apart(line: bytes) -> bytes:
         line = _OF_EPOCH.sub(rb"\1: \2\3", line)
     if b"mean" in line or b"avg" in line or b"average" in line or b"Mean" in line:
         line = _MOMENTS.sub(_named, line)
+    if b"ot:" in line and b"%|" in line and b"oss" not in line:
+        line = _TOTAL.sub(b"total_loss:", line)
     if b" is (Loss: " in line or b" is Accuracy(" in line:
         line = _EVALUATED.sub(_of_evaluation, line)
     if b")/(" in line or b") / (" in line or b"): (" in line or b") = (" in line:

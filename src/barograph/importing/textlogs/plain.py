@@ -42,6 +42,7 @@ from barograph.importing.textlogs import (
     programs,
     rates,
     relaunched,
+    repeated,
     rounded,
     several,
     tallies,
@@ -136,7 +137,7 @@ class Plain(engine.Dialect):
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.in_stages(counting.settled(self.leads(lines, rows, own), own), own)
-        rows = counting.of_shorter_bars(counting.of_other_lengths(rows, own), own)
+        rows = counting.of_shorter_bars(repeated.evaluations(counting.of_other_lengths(rows, own), own), own)
         rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)

@@ -257,6 +257,11 @@ def test_a_loss_that_is_thrown_ends_a_program_and_a_norm_of_errors_does_not(tmp_
     assert not said
 
 
+def test_a_measure_that_ends_in_error_is_no_message(tmp_path: Path) -> None:
+    text = rows(0, 60) + "Test:  [10/30]  eta: 0:00:08  place_error: 71.25 (70.00)\n"
+    assert [one for one in facts(tmp_path / "small.log", text)[0] if "place_error" in str(one.fields)] == []
+
+
 def test_the_best_error_so_far_is_no_message(tmp_path: Path) -> None:
     text = rows(0, 60) + "2 Percent improvement time=700, best error was 48.2 @ 3100\n"
     assert [one for one in facts(tmp_path / "small.log", text)[0] if "best error" in str(one.fields)] == []

@@ -170,6 +170,7 @@ _TROUBLE = expression(
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
     rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training|best) error\b|"
+    rb"\b[a-z]\w{0,40}_error\s?[:=]\s{0,4}\d{1,6}\.\d|"  # `class_error: 80.00`
     rb"\berror norm\b|\berror (?:is )?(?:lower|less|below|under|smaller) |\b(?:low|small) enough error\b|"
     rb"^\W{0,8}(?:[a-z]{1,12} ){0,2}error\s?[:=]\s{0,4}[-+]?\d{0,9}\.\d[\d.e+-]{0,24}%?\s*$"  # `Error: 0.02`
 )

@@ -21,6 +21,7 @@ from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     agents,
     anew,
+    averaged,
     below,
     carried,
     classes,
@@ -101,7 +102,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        text = several.headed(several.with_steps(not_numbers.spelled_out(text), own))
+        text = averaged.stats(several.headed(several.with_steps(not_numbers.spelled_out(text), own)), own)
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)

@@ -1,0 +1,50 @@
+"""Means of an epoch and of an evaluation below their rows, in the words of these.
+
+In:   `Averaged stats: lr: 0.0001  loss: 0.84 (0.91)` below `Epoch: [3]  [389/390]  eta: 0:00:00  lr: 0.0001  loss: …`,
+      and below `Test:  [49/50]  eta: 0:00:00  loss: …`; a name in brackets or a word may say of what, `[Val] averaged …`.
+Out:  `averaged_loss: 0.91`, and `val loss: 0.91` of an evaluation: the mean in brackets, where there is one. The rate
+      and scales, which the rows say, are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from barograph.core.patterns import expression
+
+_SAID = b"veraged stats: "
+_ROW = b" eta: "
+_LINE = expression(rb"(?m)^(.*?)\b[Aa]veraged stats: +(\S.*)$")
+_OF_DATA = expression(rb"(?i)(?:^|[^a-z])(?:val(?:id(?:ation)?)?|test|eval(?:uation)?|dev)(?![a-z_])")
+_OF_TRAINING = expression(rb"(?i)(?:^|[^a-z])train(?:ing)?(?![a-z_])")
+_WORD = expression(rb"(?i)\[?\b[a-z]+\]?:? *$")
+_PAIR = expression(rb"([A-Za-z][\w@/.-]*): (\S+)(?: \(([^\s()]+)\))?(?=\s|$)")
+_SETTING = expression(rb"(?i)(?:.*_)?(?:lr|scale|decay|momentum|min|max|time|data|mem)")
+
+
+def stats(text: bytes, own: dict[str, Any]) -> bytes:
+    """Text with such means under names of their own; own["averaged"]: whether the last row was an evaluation's."""
+    if _SAID in text:
+        text = _LINE.sub(lambda found: _named(found, text, own), text)
+    last = text.rfind(_ROW)
+    if last >= 0:
+        own["averaged"] = _of_evaluation(text, last)
+    return text
+
+
+def _of_evaluation(text: bytes, at: int) -> bool:
+    """Whether the row about a place of text is an evaluation's, by what stands ahead of its count."""
+    return bool(_OF_DATA.search(text[text.rfind(b"\n", 0, at) + 1 : at].partition(b"Epoch")[0]))
+
+
+def _named(found: re.Match[bytes], text: bytes, own: dict[str, Any]) -> bytes:
+    ahead, said = found[1], found[2]
+    pairs = [pair for pair in _PAIR.findall(said) if not _SETTING.fullmatch(pair[0])]
+    if not pairs:
+        return found[0]
+    last = text.rfind(_ROW, 0, found.start())
+    evaluated = bool(own.get("averaged")) if last < 0 else _of_evaluation(text, last)
+    evaluated = bool(_OF_DATA.search(ahead)) or (evaluated and not _OF_TRAINING.search(ahead))
+    words = [b"%s: %s" % (name if evaluated else b"averaged_" + name, mean or value) for name, value, mean in pairs]
+    return _WORD.sub(b"", ahead) + b"val stats: " * evaluated + b"  ".join(words)

@@ -56,3 +56,14 @@ def test_means_without_a_training_above_are_its_own(tmp_path: Path) -> None:
     rows = [f"Averaged stats: lr: 0.02  loss: {4 / at:.3f}" for at in range(1, 6)]
     path.write_text("\n".join(rows) + "\n")
     assert [value for _, value in read(path).series["averaged_loss"]] == [4.0, 2.0, 1.333, 1.0, 0.8]
+
+
+def test_a_mean_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    path, lines = tmp_path / "train.log", []
+    for e in range(3):
+        lines += [ROW.format(e=e, at=at, err=80 - e, loss=9 - e - at / 40) for at in (0, 20, 39)]
+        lines += [f"Averaged stats: loss: 5.5 ({8.25 - e})  grad_norm: 0.5 ({'nan' if e else 0.75})  lr: 0.000300"]
+    path.write_text("\n".join(lines) + "\n")
+    series = read(path).series
+    assert series["averaged_loss"] == [(39, 8.25), (79, 7.25), (119, 6.25)]
+    assert series["averaged_grad_norm"] == [(39, 0.75)]

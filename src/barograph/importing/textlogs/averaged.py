@@ -1,9 +1,9 @@
 """Means of an epoch and of an evaluation below their rows, in the words of these.
 
 In:   `Averaged stats: lr: 0.0001  loss: 0.84 (0.91)` below `Epoch: [3]  [389/390]  eta: 0:00:00  lr: 0.0001  loss: …`,
-      and below `Test:  [49/50]  eta: 0:00:00  loss: …`; a name in brackets or a word may say of what, `[Val] averaged …`.
-Out:  `averaged_loss: 0.91`, and `val loss: 0.91` of an evaluation: the mean in brackets, where there is one. The rate
-      and scales, which the rows say, are left out.
+      and below `Test:  [49/50]  eta: 0:00:00  loss: …`; words may say of what, as in `[Val] averaged stats: …`.
+Out:  `averaged_loss: 0.91`, and `val loss: 0.91` of an evaluation: the mean in brackets, where there is one. What the
+      rows say, rates and scales, is left out; a mean that is no number, as of norms where some overflowed, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _LINE = expression(rb"(?m)^(.*?)\b[Aa]veraged stats: +(\S.*)$")
 _OF_DATA = expression(rb"(?i)(?:^|[^a-z])(?:val(?:id(?:ation)?)?|test|eval(?:uation)?|dev)(?![a-z_])")
 _OF_TRAINING = expression(rb"(?i)(?:^|[^a-z])train(?:ing)?(?![a-z_])")
 _WORD = expression(rb"(?i)\[?\b[a-z]+\]?:? *$")
-_PAIR = expression(rb"([A-Za-z][\w@/.-]*): (\S+)(?: \(([^\s()]+)\))?(?=\s|$)")
+_PAIR = expression(rb"([A-Za-z][\w@/.-]*): (\S+)(?: \(([^\s()]+)\))?(?=[\s*]|$)")
+_NO_NUMBER = expression(rb"(?i)[-+]?(?:nan|inf)")
 _SETTING = expression(rb"(?i)(?:.*_)?(?:lr|scale|decay|momentum|min|max|time|data|mem)")
 
 
@@ -46,5 +47,9 @@ def _named(found: re.Match[bytes], text: bytes, own: dict[str, Any]) -> bytes:
     last = text.rfind(_ROW, 0, found.start())
     evaluated = bool(own.get("averaged")) if last < 0 else _of_evaluation(text, last)
     evaluated = bool(_OF_DATA.search(ahead)) or (evaluated and not _OF_TRAINING.search(ahead))
-    words = [b"%s: %s" % (name if evaluated else b"averaged_" + name, mean or value) for name, value, mean in pairs]
+    words = [
+        b"%s: %s" % (name if evaluated else b"averaged_" + name, mean or value)
+        for name, value, mean in pairs
+        if not _NO_NUMBER.fullmatch(mean)
+    ]
     return _WORD.sub(b"", ahead) + b"val stats: " * evaluated + b"  ".join(words)

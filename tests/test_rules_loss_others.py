@@ -93,3 +93,27 @@ def test_a_reward_that_is_no_number_at_last_is_named_where_no_loss_is(pieces: tu
         (ended, {"train/loss": (steps, falling(20))}),
     ):
         assert found([rule() for rule in RULES], {"reward": (steps, reward), **more}, pieces) == []
+
+
+def policy(bad: int, names: tuple[str, ...], norm: bool, gap: bool = False) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Terms of a policy's loss beside a reward, of which the last rows are not numbers."""
+    steps, values = np.arange(12) * 5, np.linspace(2, 1, 12)
+    ended = values.copy()
+    ended[12 - bad :] = NAN
+    ended[3] = NAN if gap else ended[3]
+    terms = {f"actor/{name}_loss": (steps, ended) for name in names}
+    return {"reward": (steps, values), "train/norm": (steps, ended if norm else values)} | terms
+
+
+@pytest.mark.parametrize(("bad", "names", "norm", "gap", "told"), [
+    (2, ("policy", "entropy", "kl"), False, False, True), (5, ("policy", "entropy"), True, False, True),
+    (1, ("policy", "entropy", "kl"), True, False, False), (5, ("policy", "entropy"), False, False, False),
+    (5, ("policy", "entropy", "kl"), False, True, False),
+])  # fmt: skip
+def test_terms_of_a_policy_that_become_no_numbers_in_one_row_are_one_warning(
+    bad: int, names: tuple[str, ...], norm: bool, gap: bool, told: bool
+) -> None:
+    findings = [
+        one for one in found([rule() for rule in RULES], policy(bad, names, norm, gap)) if "actor" in one.message
+    ]
+    assert [(one.severity, one.step) for one in findings] == [("warning", 5 * (12 - bad))] * told

@@ -179,3 +179,13 @@ def test_evaluations_of_epochs_whose_rows_are_numbered_stand_behind_these(tmp_pa
     reading = read(path)
     assert [step for step, _ in reading.series["PPL"]] == [*range(1, 25)]
     assert reading.series["Validation perplexity"] == [(6 * (e + 1), 9.5 - e) for e in range(4)]
+
+
+@pytest.mark.parametrize(("last", "evaluated"), [(6, True), (3, False)])
+def test_rows_of_another_length_behind_the_first_epoch_are_an_evaluation(
+    tmp_path: Path, last: int, evaluated: bool
+) -> None:
+    rows = [f"Epoch: [1]  [{at}/7]  eta: 0:02:11  loss: {3 - at / 10}  lr: 0.0003" for at in range(0, last + 1, 3)]
+    series = read(written(tmp_path, [*rows, "Epoch: [1]  [0/1]  eta: 0:00:02  loss: 2.6"])).series
+    assert len(series["loss"]) == len(rows) + (not evaluated)
+    assert series.get("val loss", []) == [(last, 2.6)] * evaluated

@@ -78,6 +78,12 @@ ENDS = [
     ("Uncaught TypeError: x is undefined\n", "failed", "undefined"),
     ('Error: DriverError(CUDA_ERROR_LAUNCH_FAILED, "x")\n', "failed", "LAUNCH"),
     ("FATAL ERROR: JavaScript heap out of memory\n", "out of memory", "heap"),
+    (
+        "INFO:tensorflow:Error reported to Coordinator: <class 'a.BadError'>, Sum is inf or nan. : Tensor had "
+        "Inf values\n",
+        "failed",
+        "Inf values",
+    ),
     ("Loss is nan, stopping training\n", "failed", "stopping"),
     ("EXCEPTION occurred: The training criterion is not a number (NAN).\n", "failed", "criterion"),
 ]
@@ -171,6 +177,8 @@ SAID = [
     "node17:411:520 [0] NCCL WARN Net : Connection closed by remote peer",
     "cat: data/shard-9.bin: No such file or directory",
     "ERROR: checkpoint could not be written",
+    "WARNING: got an inf loss, which counts 0",
+    "WARNING loop.py:41 in step -- Nan grad norm occurs, look at it.",
 ]
 
 
@@ -247,6 +255,11 @@ def test_a_loss_that_is_thrown_ends_a_program_and_a_norm_of_errors_does_not(tmp_
     text = "".join(f"***** Iteration #{at} *****\nLoss: {9 - at}.125\nError norm: {70 - at}.5\n" for at in range(1, 8))
     said, _ = facts(path, text)
     assert not said
+
+
+def test_a_measure_that_ends_in_error_is_no_message(tmp_path: Path) -> None:
+    text = rows(0, 60) + "Test:  [10/30]  eta: 0:00:08  place_error: 71.25 (70.00)\n"
+    assert [one for one in facts(tmp_path / "small.log", text)[0] if "place_error" in str(one.fields)] == []
 
 
 def test_the_best_error_so_far_is_no_message(tmp_path: Path) -> None:

@@ -109,3 +109,15 @@ def test_the_next_epoch_below_a_heading_is_the_trainings(tmp_path: Path) -> None
 def test_spellings_of_an_overlap_are_scores(tmp_path: Path, name: str) -> None:
     text = "".join(f"Epoch {at}: train loss {falls(at)}\n{name}: 0.{at + 20}1\n" for at in STEPS)
     assert [step for step, _ in read(written(tmp_path, text)).series[name]] == list(STEPS)
+
+
+def test_precisions_and_parts_of_a_loss_stand_right_before_their_values(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    form = (
+        "Epoch: [2][{at}/70]  Time 0.31 (0.40)  Loss {a:.4f} (1.9)  Bbox Loss {b:.5f} (0.7)  Prec@1 {c:.3f} (41.000)\n"
+    )
+    rows = [(at, 2 - at / 50, 1 / (at + 2), 30 + at / 4) for at in range(10, 70, 10)]
+    path.write_text("".join(form.format(at=at, a=a, b=b, c=c) for at, a, b, c in rows))
+    series = read(path).series
+    for name, place, digits in (("Loss", 1, 4), ("Bbox Loss", 2, 5), ("Prec@1", 3, 3)):
+        assert series[name] == [(row[0], round(row[place], digits)) for row in rows]

@@ -317,16 +317,27 @@ def of_other_lengths(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.R
     for row in rows:
         key = "\n".join(row.names)
         if any(row is one for one in placed) and all(row is not one for one in trained):
-            said = [_lengths(other) for other in trained if {*row.names} <= {*other.names}]
             epochs = _lengths(row)
-            apart = [one.keys() >= epochs.keys() and all(epochs[at] != one[at] for at in epochs) for one in said]
-            if len(known) < _KEPT and key not in known and len(epochs) > 1:
+            apart = [
+                len(epochs) > 1 or _behind_full(row, other)
+                for other in trained
+                if {*row.names} <= {*other.names}
+                and (said := _lengths(other)).keys() >= epochs.keys()
+                and all(epochs[at] != said[at] for at in epochs)
+            ]
+            if len(known) < _KEPT and key not in known and (len(epochs) > 1 or any(apart)):
                 known[key] = any(apart)
             if known.get(key):
                 names = tuple(name if name[0] == "_" else f"val {name}" for name in row.names)
                 row = row._replace(names=names, main=False)
         result.append(row)
     return result
+
+
+def _behind_full(row: forms.Raw, other: forms.Raw) -> bool:
+    """Whether rows of one epoch, its first one, come behind the last batch of others."""
+    full, length = (_number(other.columns[other.names.index(name)][-1]) for name in ("_batch", "_batches"))
+    return len(_lengths(other)) == 1 and int(other.where[-1]) < int(row.where[0]) and full >= length - 1 > 0
 
 
 def of_shorter_bars(rows: list[forms.Raw], own: dict[str, Any]) -> list[forms.Raw]:

@@ -20,7 +20,7 @@ MEASURE = (
     rb"learning[_ ]rate|err(?:or)?|"
     rb"(?:grad[_ ]?)?norm|gnorm|(?:mean|avg|average|max|min|total|ep|episode)?rew(?:ard)?s?|"
     rb"return|bce|huber|score|f1|[wce]er|chrf|meteor|[a-z]{0,8}deviance|"
-    rb"bleu|rouge|auc|map|mse|mae|rmsl?e|s?mape|mfu|tflops|tps|wps|"
+    rb"bleu|rouge|auc|map|prec(?=@)|mse|mae|rmsl?e|s?mape|mfu|tflops|tps|wps|"
     rb"tok(?:ens)?/s(?:ec)?|tokens_per_sec(?:ond)?|throughput|elbo|kl(?:[ _]divergence)?|entropy|objf?|top[-_]?[15]|"
     + SCORES
     + rb"|l_(?:[gd]_)?(?:total|pix|pixel|percep|perceptual|fea|gan|real|fake|style|rec|cls|char|edge))"
@@ -32,7 +32,7 @@ MEASURE = (
 OF = (
     rb"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval(?:uation)?|dev|test(?:ing)?|h[eo]ld[-_ ]?out|mean|average|avg|"
     rb"total|generator|discriminator|critic|actor|policy|value|recon(?:struction)?|kl|ctc|att(?:ention)?|aux(?:iliary)?|"
-    rb"contrastive|adversarial|perceptual|content|style|mel|duration|pitch|dice|box|mask|class(?:ification)?|regression)"
+    rb"contrastive|adversarial|perceptual|content|style|mel|duration|pitch|dice|b?box|mask|cls|class(?:ification)?|reg(?:ression)?|giou)"
     rb"[ ]){0,2}"
 )
 SCORE = expression(  # a name of such a score, whatever it is about

@@ -47,7 +47,8 @@ _WORDS = (
     b"error", b"exception", b"traceback", b"killed", b"cancelled", b"time limit", b"out of memory", b"oom",
     b"nccl warn", b"no such file", b"retr", b"timeout", b"timed out", b"fault", b"aborted", b"signal",
     b"keyboardinterrupt",
-    b"connection reset", b"failed", b"diverged", b"nan loss", b"is nan", b"invalid loss", b"infinite or nan",
+    b"connection reset", b"failed", b"diverged", b"nan loss", b"inf loss", b"nan grad", b"inf grad", b"is nan",
+    b"invalid loss", b"infinite or nan", b"to coordinator",
     b"check failure", b"available ram", b"exit code", b"runlimit", b"memlimit", b"memory limit", b"exceeded limit",
     b"exit status", b"overflow", b"exitcode", b"dumped", b"terminat", b"panic", b"corruption", b"free(): invalid",
     b"have died", b"unknown reason", b"assertion", b"error using", b"exploding",
@@ -140,6 +141,7 @@ _ENDS: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
     (expression(rb"\bkernel appears to have died\b|\bcrashed for an unknown reason"), "killed", ""),
     (expression(rb"\bModel diverged with loss = NaN\b|^(?:ERROR|FATAL|CRITICAL)\b.{0,60}\bNaN loss during training\b|"
                 rb"\b[Ll]oss is exploding\b.{0,40}\b(?:abort|stop|exit|quit)(?:p?ing|ed)?\b|"
+                rb"\bError reported to Coordinator: .{1,200}(?:\b(?:is|are) inf or nan\b|\b(?:NaN|Inf) values\b)|"
                 rb"\bLoss became infinite or NaN at iteration=\d|\b[Ll]oss is (?:nan|-?inf), stopping training\b|"
                 rb"^ERROR: Loss is (?:NaN|-?Inf(?:inite)?)\s*$|^EXCEPTION occurred: \S"),
      "failed", ""),
@@ -161,12 +163,14 @@ _TROUBLE = expression(
     rb"NCCL (?:WARN|error|operation|timeout)|ncclSystemError|ncclUnhandled|ncclInternalError|"
     rb"collective operation timeout|"
     rb"No such file or directory|FileNotFoundError|\bretry(?:ing)?\b|\bretries\b|connection reset|connection refused|"
-    rb"\bdiverged\b|\bnan loss\b|\bloss (?:is|was|became) (?:nan|inf)|invalid loss|infinite or nan|"
+    rb"\bdiverged\b|\b(?:nan|inf) loss\b|\b(?:nan|inf) grad(?:ient)?s?[ _]norm\b|"
+    rb"\bloss (?:is|was|became) (?:nan|inf)|invalid loss|infinite or nan|"
     rb"timed? ?out|\w{0,40}Error:|\bException: |\bERROR\b|\bfatal\b|failed to "
 )
 _HARMLESS = expression(
     rb"(?i)\b(?:0|no) (?:errors?|retries)\b|(?:max|num)_retr|retries\s?[=:]|timeout\s?[=:(]|error[_ ]?(?:rate|bars?)\b|"
     rb"\b(?:train|test|val\w{0,8}|eval\w{0,8}|mean|avg|average|relative|absolute|squared|training|best) error\b|"
+    rb"\b[a-z]\w{0,40}_error\s?[:=]\s{0,4}\d{1,6}\.\d|"  # `class_error: 80.00`
     rb"\berror norm\b|\berror (?:is )?(?:lower|less|below|under|smaller) |\b(?:low|small) enough error\b|"
     rb"^\W{0,8}(?:[a-z]{1,12} ){0,2}error\s?[:=]\s{0,4}[-+]?\d{0,9}\.\d[\d.e+-]{0,24}%?\s*$"  # `Error: 0.02`
 )

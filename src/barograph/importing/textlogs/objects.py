@@ -2,6 +2,7 @@
 
 In:   `{` and below it `  "loss": 2.31,`, `  "step": 250` and `}`, as JSON or as Python prints a dictionary;
       `train | step: 250 | output:` and below it `{'loss': 2.31,`, ` 'lr': 0.1}`;
+      `INFO: Step 250 took 0.3s` and below it `INFO: {'loss': 2.31,`, ` 'lr': 0.1}`;
       `{"name": "loss", "value": 2.31, "step": 250}`; `name=loss value=2.31`.
 Out:  `{ "loss": 2.31, "step": 250 }` in the place of its first line; `"loss": 2.31, "step": 250`; `loss=2.31`.
 
@@ -49,6 +50,15 @@ _BELOW = expression(  # `train | step: 140 | output:` and below it `{'lr': 0.1,`
     rb"([ \t]{0,40}\{[ \t]{0,8}['\"][^{}\n]{0,200}\n(?:[ \t]{0,40}['\"][^{}\n]{0,200}\n){0,38}"
     rb"[ \t]{0,40}(?:['\"][^{}\n]{0,200})?\})(?=[ \t]{0,8}\r?$)"
 )
+_ONE_OF = rb"['\"][^'\"\n{}]{1,80}['\"]\s?:[ \t]{0,8}[-+]?(?:\d|\.\d|nan|inf)[\w.+-]{0,30}"
+_OF_NUMBERS = expression(  # alone, behind what a logger writes first
+    rb"(?m)^[^\n{}]{0,160}\{[ \t]{0,8}" + _ONE_OF + rb"(?:,[ \t]{0,4}\r?\n[ \t]{0,40}" + _ONE_OF
+    + rb"){1,38},?[ \t]{0,8}\}(?=[ \t]{0,8}\r?$)"
+)  # fmt: skip
+_UNMARKED = bytes.maketrans(b"{}\"'", b"    ")
+_SAYS_STEP = expression(  # and nothing else that counts
+    rb"[^\n{}]{0,120}?\b(?i:step|iter(?:ation)?|epoch)s?[ \t:=#]{1,8}\d{1,15}\b(?![ \t]{0,4}[/%])[^\n{}]{0,120}$"
+)
 _LIST = expression(  # of VITS: losses without names, the step and the rate, below `Train Epoch: 42 [38%]`
     rb"(?m)(?<=[\t :\n])\[((?:\d{1,9}\.\d{3,20}(?:e-\d{1,3})?, ){1,12})(\d{1,15}), "
     rb"(\d{1,3}(?:\.\d{1,20})?(?:e-\d{1,3})?)\](?=[ \t]{0,8}\r?$)"
@@ -67,7 +77,7 @@ def on_one_line(text: bytes, own: dict[str, Any]) -> bytes:
         text = _LIST.sub(_listed, _RATE_BELOW.sub(rb"\1\2step \3 lr=\4", text))
     if b"}" not in text or b"{" not in text:
         return text
-    text = _BELOW.sub(_behind, text)
+    text = _under_steps(_BELOW.sub(_behind, text))
     if own.get("objects", 0) < 2:  # a single one is somebody's settings or result
         rows = [found for found in itertools.islice(_LINES.finditer(text), _MOST) if _is_row(found[0])]
         own["objects"] = own.get("objects", 0) + len(rows)
@@ -104,6 +114,21 @@ def _behind(found: re.Match[bytes]) -> bytes:
     return found[1] + b" " + b" ".join(lines) + b"\n" * len(lines)
 
 
+def _under_steps(text: bytes) -> bytes:
+    """A text in which objects of numbers right below a line that says a step, or below such a one, are lines."""
+    parts, last, ended = list[bytes](), 0, -1
+    for found in _OF_NUMBERS.finditer(text):
+        begin = found.start()
+        if _COUNT.search(found[0]) or not _MEASURE.search(found[0]):
+            continue
+        if begin != ended and not _SAYS_STEP.match(text[text.rfind(b"\n", 0, max(begin - 1, 0)) + 1 : begin].rstrip()):
+            continue
+        parts += [text[last:begin], _one_line(found[0]).translate(_UNMARKED), b"\n" * found[0].count(b"\n")]
+        last = found.end()
+        ended = last + len(text[last : last + 40]) - len(text[last : last + 40].lstrip(b" \t\r")) + 1
+    return b"".join([*parts, text[last:]]) if parts else text
+
+
 def _is_row(text: bytes) -> bool:
     return _COUNT.search(text) is not None and _MEASURE.search(text) is not None
 
@@ -126,4 +151,5 @@ def unfinished(text: bytes) -> int:
         return 0
     begin = text.rfind(b"\n", 0, start) + 1
     above = text.rfind(b"\n", 0, max(begin - 1, 0)) + 1
-    return len(text) - (above if text[above:begin].rstrip().endswith(b":") else begin)  # the line may say its step
+    said = text[above:begin].rstrip()
+    return len(text) - (above if said.endswith(b":") or _SAYS_STEP.match(said) else begin)  # the line may say its step

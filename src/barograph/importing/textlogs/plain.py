@@ -21,6 +21,7 @@ from barograph.importing.source import ImportedPoints, Item
 from barograph.importing.textlogs import (
     agents,
     anew,
+    averaged,
     below,
     carried,
     classes,
@@ -42,6 +43,7 @@ from barograph.importing.textlogs import (
     programs,
     rates,
     relaunched,
+    repeated,
     rounded,
     several,
     tallies,
@@ -100,7 +102,7 @@ class Plain(engine.Dialect):
     }
 
     def prepare(self, text: bytes, own: dict[str, Any]) -> bytes:
-        text = several.headed(not_numbers.spelled_out(text))
+        text = averaged.stats(several.headed(several.with_steps(not_numbers.spelled_out(text), own)), own)
         text = text.replace(b"=, ", b"=") if b"=, " in text else text  # of a bar: `loss=, 2.3`
         text = _UNIT.sub(rb"\1, ", text) if b"it/s " in text or b"s/it " in text else text
         text = wrapped.on_one_line(trials.named(text, own), own)
@@ -136,7 +138,7 @@ class Plain(engine.Dialect):
         rows = counting.beside_bests(counting.not_planned(rows, own), own)
         rows = counting.of_evaluators(counting.losses_by_course(rows, own), own)
         rows = counting.in_stages(counting.settled(self.leads(lines, rows, own), own), own)
-        rows = counting.of_shorter_bars(counting.of_other_lengths(rows, own), own)
+        rows = counting.of_shorter_bars(repeated.evaluations(counting.of_other_lengths(rows, own), own), own)
         rows = counting.lasts_of_evaluations(rows)
         rows = uncounted.of_epochs(rows, own)
         many = uncounted.many_an_epoch(rows, own)

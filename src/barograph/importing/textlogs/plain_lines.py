@@ -116,8 +116,13 @@ _OF_THING = expression(  # one of several things that are trained at once: `head
 )
 _ALL_BEST = expression(r"(?i)best[_ /.-]|_")  # of a name: the best so far, or a count
 _INSIDE = expression(rb"\s[\[(](\d{1,15})[\])](?=[\s,;:|])")  # the same behind what a logger writes
-_BEHIND = expression(  # `2.31 avg loss, 0.001 rate`
-    rb"(?<![\w.])(" + forms.NUMBER + rb")\s{1,4}((?i:" + OF + MEASURE + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
+_BEHIND = expression(  # `2.31 avg loss, 0.001 rate`, and not `received a nan loss, it counts 0`
+    rb"(?<![\w.])(?!(?<=[A-Za-z] )(?i:nan|inf)\b)("
+    + forms.NUMBER
+    + rb")\s{1,4}((?i:"
+    + OF
+    + MEASURE
+    + rb"|(?:learning )?rate))(?=\s{0,4}(?:[,;|)]|$))"
 )
 _OVER = expression(rb"(?i)(?<![a-z])(?:finished|done|completed?|end(?:ed| of)?|took|elapsed)(?![a-z])")  # of an epoch
 _SHARE = expression(rb"[\[(]?\b\d{1,3}(?:\.\d{1,6})?\s?%")

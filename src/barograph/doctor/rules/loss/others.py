@@ -26,6 +26,7 @@ _LOSS = expression(r"(?i)(?:^|.*[^a-z])(?:[a-z]*loss|nll|kl)(?:[^a-z].*)?")
 _MOST = 64  # series; more are a table
 _JUDGES = ("loss", "eval_loss", "reward")
 _FEW = 4  # rows of a judged series; of fewer nothing is said
+_TOGETHER = 3  # series that become no numbers in one row, among them the gradient norm
 _MACHINE = ("system/", "gpu/", "process/", "model/", "data/", "barograph/")
 
 
@@ -49,6 +50,9 @@ class NonFiniteSeries(Rule):
 
     A gradient norm that is not finite in any row of the run is an info finding, and a warning where no loss tells how
     the training went. Where no loss, evaluation or reward was found, any series that ends in such rows is a warning.
+
+    Where no loss was found, two that become so in the same row beside the gradient norm, or three, are a warning if
+    they stay so to the end, for two rows or more: the terms of a policy's loss.
 
     Where no loss was found, a reward that was a number in each row before, and is none in the last three or more, is
     an info finding: a mean over no episode is NaN too.
@@ -89,6 +93,7 @@ class NonFiniteSeries(Rule):
         if finished:
             yield from self._norm(history)
             yield from self._reward(history)
+            yield from self._together(history)
             if not any(map(history.role, _JUDGES)):
                 yield from self._unnamed(history)
             if all(judge is None or judge.end < _FEW for judge in map(history.role, _JUDGES)):
@@ -182,6 +187,30 @@ class NonFiniteSeries(Rule):
                 "the environment's state or the policy's actions became NaN",
             ],
             remedies=["Look at the rewards and the lengths of single episodes, and at the actions, from that step on."],
+        )  # fmt: skip
+
+    def _together(self, history: RunHistory) -> Iterator[Finding]:
+        """Losses of which none is judged, which are all numbers up to one row and none from there on: one finding."""
+        if history.role("loss") is not None or not any(map(history.role, _JUDGES)):
+            return
+        ended = dict[tuple[int, int], list[str]]()
+        for name, one in self._columns.items():
+            if one.length > 1 and one.numbers and not one.others and one.told is None:
+                ended.setdefault((one.segment, one.step), []).append(name)
+        if not ended or not self.first("together"):
+            return
+        (segment, step), names = max(ended.items(), key=lambda item: (len(item[1]), item[0]))
+        norm = history.role("norm")
+        beside = norm is not None and not numpy.isfinite(norm.rows(max(norm.end - 2, 0)).value).any()
+        if len(names) + beside < _TOGETHER:
+            return
+        value, third = self._columns[names[0]].value, [*names[2:], "the gradient norm"][0]
+        yield self.finding(
+            step, f"{', '.join(names[:2])} and {third} are {_word(value)} since step {step}, to the end",
+            key="together", found=history.channels[names[0]].last_step, segment=segment, confidence=0.7,
+            evidence={"series": ", ".join(names[:8]), "rows": self._columns[names[0]].length, "value": str(value)},
+            causes=["non-finite values: what is computed from the model became NaN or infinite"],
+            remedies=[f"Look at the batch of step {step}; lower the learning rate; go back to a checkpoint before it."],
         )  # fmt: skip
 
     def _unnamed(self, history: RunHistory) -> Iterator[Finding]:

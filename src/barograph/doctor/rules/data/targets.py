@@ -61,38 +61,37 @@ class TargetShift(Rule):
         self._cursor = RowCursor()
         self._row: list[tuple[int, int, float]] = []
         self._some_looks = 0
-        self._beside = RowCursor()
         self._beside_rows: dict[int, list[tuple[int, int, float]]] = {}
 
     def examine(self, history: RunHistory) -> Iterator[Finding]:
-        yield from self._of_answer(history)
-        channels = (history.channel(f"model/{name}_shift") for name in ("side", "judged"))
-        for which, (step, _, segment), value in self._beside.in_order(*channels):
+        channels = (history.channel(f"model/{name}_shift") for name in ("target", "side", "judged"))
+        for which, (step, time, segment), value in self._cursor.in_order(*channels):
+            if which == 0:
+                yield from self._of_answer(history, time, (step, segment, value))
+                continue
             before = self._beside_rows.get(which, [])
             row = [one for one in before if value in (0, 2, 3) and one[1:] == (segment, value)]
             self._beside_rows[which] = [*row, (step, segment, value)][: int(self.at["looks"])]
             if value in (0, 2, 3) and len(row) + 1 >= self.at["looks"] and self.first(segment, value):
                 yield self._say(row[0][0], (step, segment, value), False, 0.0)
 
-    def _of_answer(self, history: RunHistory) -> Iterator[Finding]:
-        """Of the model's answer."""
-        for (step, time, segment), value in self._cursor.each(history.channel("model/target_shift")):
-            here = step, segment, value
-            if here[2] not in (0, 2, 3, _BEHIND) or (self._row and self._row[0][1:] != here[1:]):
-                self._row = []
-            if here[2] not in (0, 2, 3, _BEHIND):
-                continue
-            self._row = [*self._row, here][: int(self.at["looks"])]
-            if here[2] == _BEHIND and not self._reads(history, time, here):
-                continue
-            some = here[2] == 0 and self._some(history, time, here)
-            self._some_looks += some
-            if some and not self._is_causal(history, time, here) and self._some_looks < self.at["waits"]:
-                continue
-            if len(self._row) == self.at["looks"] and self.first(*here[1:]):
-                one = known(history.channel("model/one_target"), here[0], time, here[1])
-                some = some and not self._is_causal(history, time, here)
-                yield self._say(self._row[0][0], here, some, one)
+    def _of_answer(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> Iterator[Finding]:
+        """Of the model's answer. here: step, segment, shift."""
+        if here[2] not in (0, 2, 3, _BEHIND) or (self._row and self._row[0][1:] != here[1:]):
+            self._row = []
+        if here[2] not in (0, 2, 3, _BEHIND):
+            return
+        self._row = [*self._row, here][: int(self.at["looks"])]
+        if here[2] == _BEHIND and not self._reads(history, time, here):
+            return
+        some = here[2] == 0 and self._some(history, time, here)
+        self._some_looks += some
+        if some and not self._is_causal(history, time, here) and self._some_looks < self.at["waits"]:
+            return
+        if len(self._row) == self.at["looks"] and self.first(*here[1:]):
+            one = known(history.channel("model/one_target"), here[0], time, here[1])
+            some = some and not self._is_causal(history, time, here)
+            yield self._say(self._row[0][0], here, some, one)
 
     def _reads(self, history: RunHistory, time: int, here: tuple[int, int, float]) -> bool:
         """Whether the tokens are a text, and the model may see earlier ones."""

@@ -46,11 +46,11 @@ PARTS: Settings = {
 }
 FOUR_PARTS: Settings = {
     RIPPLES: {"bs": 12, "micro": 4, "optim": "sgd", "base_lr": 0.35, "max_gnorm": 100.0},
-    SEMAPHORES: {"batch": 4, "grad_acc": 4, "optimiser": "sgd", "lr": 0.06, "max_norm": 100.0},
+    SEMAPHORES: {"batch": 4, "grad_acc": 4, "optimiser": "sgd", "lr": 0.03, "max_norm": 100.0},
     WARDROBES: {"train_batch_size": 4, "gradient_accumulation": 4, "optim": "sgd", "learning_rate": 0.05,
                 "max_grad_norm": 100.0},
     LICHENS: {"rows": 24, "rows_of_an_update": 4, "method": "sgd", "rate": 0.06, "norm_at_most": 100.0},
-    REGATTAS: {"batch_rows": 5, "micro_batches": 4, "opt": "sgd", "max_lr": 0.8, "clip": 100.0},
+    REGATTAS: {"batch_rows": 5, "micro_batches": 4, "opt": "sgd", "max_lr": 0.2, "clip": 100.0},
     AVALANCHES: {"rows_per_rank": 8, "micro": 4, "optim": "sgd", "peak": 0.15, "norm_bound": 100.0},
 }
 DROPPED: Settings = {
@@ -142,8 +142,7 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     ("eval", "the model is not set back to training behind an evaluation"): {
         SEMAPHORES: "signaller_is_left_in_eval", WARDROBES: "policy_stays_in_eval_when_it_was_fitted",
-        REGATTAS: "herald_stays_in_eval_in_the_harbour",
-        AVALANCHES: "net_comes_back_from_the_patrol_in_eval",
+                AVALANCHES: "net_comes_back_from_the_patrol_in_eval",
     },
     ("train", "the model is evaluated in training mode, with dropout"): {
         RIPPLES: "pond_is_checked_while_units_drop", SEMAPHORES: "fleet_is_asked_with_adapters_that_drop",
@@ -158,7 +157,6 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
         RIPPLES: "optimizer_is_built_once_more_behind_its_load", SEMAPHORES: "recipe_resumed_from_the_model_alone",
         WARDROBES: "optimizer_and_schedule_created_behind_their_load",
-        LICHENS: "towers_alone_are_taken_from_the_drawer", REGATTAS: "checkpoint_gives_the_model_and_nothing_else",
     },
 }
 OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
@@ -202,6 +200,14 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the tower of notes has a copy of the table that it should share, which the optimizer has not", {}),
     ("figures", "logarithms_of_the_crag_to_another_base", LICHENS,
      "held counts have logarithms to ten, and those of the training natural ones", {}),
+    ("resume", "towers_laid_out_again_when_they_were_read", LICHENS,
+     "towers are laid out once more behind the line that loads them: they begin anew",
+     {"kinds": " eval jump_down", "cause": "weights not restored",
+      "also": several(*thirtysecond.UNSAVED, "loaded into another model", "model drawn anew", "model built twice")}),
+    ("resume", "schedule_goes_on_from_the_rows_that_were_read", REGATTAS,
+     "the schedule goes on from the number of rows that were read, and not of steps: the rate is at its end",
+     {**before.LATE, "also": several(*before.LATE["also"], "rows counted for steps", "samples counted for steps",
+                                     "last_epoch is of rows")}),
     ("sum", "nll_of_a_batch_has_no_divisor", REGATTAS, "losses of words are summed", {}),
     ("softmax", "herald_says_shares_of_words", REGATTAS,
      "the model gives probabilities, and the loss has its own softmax", {"kinds": " data"}),
@@ -233,7 +239,6 @@ def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, An
     of, compare = AGAINST.get(kind, ({}, "plain"))
     also = several(*also, *thirtythird.MORE.get(kind, ()), *thirtyfourth.CAUSES.get(kind, ()),
                    *before.CAUSES.get(kind, ()), *CAUSES.get(kind, ()))
-    compare = "resume" if kind == "resume" else compare
     rest = {"by_program": {program: of.get(program, {})}, "compare": compare, "also": more.get("also", also)}
     kinds += FOLLOWS.get(kind, "") + more.get("kinds", "")
     return name, more.get("cause", cause), kinds, begins, (program,), about, rest
@@ -257,8 +262,9 @@ FAULTS: tuple[Row, ...] = (
     ("adapters_scaled_by_alpha_undivided", "lora scaling wrong", "exploding clipping learning_rate config eval data "
      "divergence overfit spike plateau not_learning update_ratio activations weight_growth", "start", (SEMAPHORES,),
      "adapters are scaled by alpha, which is not divided by their rank",
-     {"also": ("alpha not divided by the rank", "scaling is alpha", "adapters scaled too much", "learning rate too high",
-               "scale of the adapters wrong", "adapters too strong", "lora alpha too high", "rank missing in the scale",
+     {"also": ("alpha not divided by the rank", "scaling is alpha", "adapters scaled too much",
+               "learning rate too high", "scale of the adapters wrong", "adapters too strong", "lora alpha too high",
+               "rank missing in the scale",
                "lora_alpha / r forgotten", "adapter gain wrong", "gradients explode")}),
     ("prompt_masked_by_the_length_of_the_answer", "prompts are learnt", "eval data config overfit divergence padding "
      "plateau not_learning logging", "start", (SEMAPHORES,),
@@ -269,7 +275,8 @@ FAULTS: tuple[Row, ...] = (
     ("held_pairs_are_put_together_the_other_way", "chosen and rejected swapped in the evaluation", "eval data config "
      "overfit divergence rl logging", "start", (WARDROBES,),
      "of held pairs the rejected outfit is put first, as if it were the chosen one",
-     {"also": ("chosen and rejected swapped", "pairs swapped", "labels of the evaluation reversed", "sign of the margin",
+     {"also": ("chosen and rejected swapped", "pairs swapped", "labels of the evaluation reversed",
+               "sign of the margin",
                "evaluation labels are others", "evaluation data differ", "columns swapped", "train and test differ",
                "labels flipped in the evaluation", "preference reversed", "labels shifted", "labels shuffled",
                "evaluation pairs reversed", "chosen and rejected change places")}),
@@ -278,7 +285,8 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("reference_free on", "reference not used", "reference missing", "reference ignored",
                "reference model is None", "log ratios of the policy alone", "reference wrong", "no reference",
                "loss without the reference", "reference is uniform", "reference_free left on")}),
-    ("unit_length_along_the_rows", "normalised along the wrong dimension", "eval data config overfit divergence plateau "
+    ("unit_length_along_the_rows", "normalised along the wrong dimension",
+     "eval data config overfit divergence plateau "
      "not_learning logits", "start", (LICHENS,), "vectors are given unit length along the rows of a batch",
      {"also": ("normalize with dim=0", "wrong dim", "wrong axis", "normalised over the batch", "dimension wrong",
                "embeddings not normalised", "normalisation wrong", "batch leaks into the embeddings",
@@ -302,7 +310,8 @@ FAULTS: tuple[Row, ...] = (
                "evaluation not comparable", "train and test differ", "mean over padding", "units differ",
                "evaluation loss averaged", "loss logged wrongly")}),
     ("kinds_weigh_by_their_share", "class weights the wrong way round", "eval data config divergence overfit "
-     "plateau not_learning", "start", (AVALANCHES,), "kinds weigh by the root of their share, and rare ones next to nothing",
+     "plateau not_learning", "start", (AVALANCHES,),
+     "kinds weigh by the root of their share, and rare ones next to nothing",
      {"also": ("class weights wrong", "wrong class weights", "class weights inverted", "weights by count",
                "weights not inverted", "rare classes weigh too little", "rare classes ignored", "inverse forgotten",
                "class weights are frequencies", "weights upside down", "loss weights wrong", "class imbalance",
@@ -377,9 +386,9 @@ HEALTHY_BY_PROGRAM: tuple[tuple[str, str, Settings], ...] = (
       RIPPLES: {"max_gnorm": 0.15}, SEMAPHORES: {"max_norm": 0.2}, WARDROBES: {"max_grad_norm": 0.1},
       LICHENS: {"norm_at_most": 0.1}, REGATTAS: {"clip": 0.2}, AVALANCHES: {"norm_bound": 0.05}}),
     ("plain_descent_by_design", "descent with momentum, at its rate", {
-      RIPPLES: {"optim": "sgd", "base_lr": 0.3}, SEMAPHORES: {"optimiser": "sgd", "lr": 0.06},
+      RIPPLES: {"optim": "sgd", "base_lr": 0.3}, SEMAPHORES: {"optimiser": "sgd", "lr": 0.03},
       WARDROBES: {"optim": "sgd", "learning_rate": 0.05}, LICHENS: {"method": "sgd", "rate": 0.06},
-      REGATTAS: {"opt": "sgd", "max_lr": 0.8}, AVALANCHES: {"optim": "sgd", "peak": 0.1}}),
+      REGATTAS: {"opt": "sgd", "max_lr": 0.5}, AVALANCHES: {"optim": "sgd", "peak": 0.1}}),
     ("soft_targets_by_design", "targets are smoothed in the training", {
       SEMAPHORES: {"smoothing": 0.1}, WARDROBES: {"label_smoothing": 0.1}, LICHENS: {"smoothing": 0.1},
       REGATTAS: {"smoothing": 0.05}, AVALANCHES: {"smoothing": 0.1}}),

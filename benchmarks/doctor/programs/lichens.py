@@ -267,9 +267,10 @@ def resume(b: Any, step: int) -> None:
     b.run, state = go_on(b.run, step, {name: getattr(b, name).state_dict() for name in parts})
     lay_out(b)
     b.towers.load_state_dict(state["towers"])
-    if b.bug != "towers_alone_are_taken_from_the_drawer":
-        b.optimizer.load_state_dict(state["optimizer"])
-        b.plan.load_state_dict(state["plan"])
+    if b.bug == "towers_laid_out_again_when_they_were_read":
+        lay_out(b)
+    b.optimizer.load_state_dict(state["optimizer"])
+    b.plan.load_state_dict(state["plan"])
     b.towers.train()
     attach(b)
     b.data.restore(seen)

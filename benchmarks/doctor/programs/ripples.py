@@ -1,8 +1,8 @@
 """Ripples on a pond come out of noise, which a net predicts; an average of its weights draws them.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: eps_mse, eps_lr, eps_gnorm each step; shadow_pond_mse and shadow_pond_crests of the average,
-      each twentieth; memory, where it matters; the watch of data.
+Out:  the run, by `run.log`: eps_mse, eps_lr, eps_gnorm each step; shadow_pond_mse and shadow_pond_crests of the
+      average, each twentieth; memory, where it matters; the watch of data.
 
 A stone of one to six grams falls into a pond, and a rod measures heights in millimetres at twenty-four places; several
 rods may measure one stone. A row is mixed with noise along a cosine of sixty-four levels, and the net tells the noise.

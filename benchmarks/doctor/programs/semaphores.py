@@ -1,14 +1,15 @@
 """Adapters on a signaller, who knows the old code of flags, teach it the new one.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: flags/loss, flags/lr, flags/norm each step; fleet/loss and fleet/whole of messages that were
-      held back, each eighteenth; memory, where it matters; the watch of data.
+Out:  the run, by `run.log`: flags/loss, flags/lr, flags/norm each step; fleet/loss and fleet/whole of messages that
+      were held back, each eighteenth; memory, where it matters; the watch of data.
 
-A message is of one of two ships and has three to five letters of seven; the answer has a flag for each. In the old code
-a flag is a letter and the ship's number on; in the new one the letter counts thrice, and on the second ship a letter
-that was just sent is answered by a flag of its own. That flag and the name of the code are words that the signaller has
-never met. The log has ship after ship, and may have several sendings of one message, in other weather. The table learns
-beside the adapters, and is the output layer too. Written as functions over a loader of torch and a recipe.
+A message is of one of two ships and has three to five letters of seven; the answer has a flag for each. In the old
+code a flag is a letter and the ship's number on; in the new one the letter counts thrice, and on the second ship a
+letter that was just sent is answered by a flag of its own. That flag and the name of the code are words that the
+signaller has never met. The log has ship after ship, and may have several sendings of one message, in other weather.
+The table learns beside the adapters, and is the output layer too. Written as functions over a loader of torch and a
+recipe.
 """
 
 from __future__ import annotations

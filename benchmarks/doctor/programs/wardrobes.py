@@ -1,14 +1,14 @@
 """Preferences for what to put on: a wardrobe that names clothes learns from pairs, against what it was before.
 
 In:   a run; what goes wrong, or which healthy variant it is.
-Out:  the run, by `run.log`: train/dpo, train/acc, train/margin, train/lr, train/gnorm each step; fitting/dpo, fitting/acc,
-      fitting/margin and fitting/dressed of pairs that were held back, each twentieth; memory, where it matters; the watch
-      of data.
+Out:  the run, by `run.log`: train/dpo, train/acc, train/margin, train/lr, train/gnorm each step; fitting/dpo,
+      fitting/acc, fitting/margin and fitting/dressed of pairs that were held back, each twentieth; memory, where it
+      matters; the watch of data.
 
-Somebody asks by the weather, the occasion and the time of day; the better outfit has the coat of the weather, the shoes
-of the occasion, and a hat for the time; the worse one has one thing that is another's. A sixth of pairs differ in
-nothing that matters. Several tailors may have judged a pair. The file goes occasion after occasion. Who begins was taught
-by outfits of both kinds. Written as a trainer with hooks to be overridden, over a dataset with a sampler.
+Somebody asks by the weather, the occasion and the time of day; the better outfit has the coat of the weather, the
+shoes of the occasion, and a hat for the time; the worse one has one thing that is another's. A sixth of pairs differ in
+nothing that matters. Several tailors may have judged a pair. The file goes occasion after occasion. Who begins was
+taught by outfits of both kinds. Written as a trainer with hooks to be overridden, over a dataset with a sampler.
 """
 
 from __future__ import annotations

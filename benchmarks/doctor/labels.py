@@ -373,7 +373,7 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "check_returns_ahead_of_leave",
         "optimizer_is_built_once_more_behind_its_load",
         "recipe_resumed_from_the_model_alone",
-        "optimizer_and_schedule_created_behind_their_load",
+        "checkpoint_is_loaded_into_the_reference",
         "towers_laid_out_again_when_they_were_read",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]

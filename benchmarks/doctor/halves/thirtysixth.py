@@ -59,7 +59,7 @@ DROPPED: Settings = {
     REGATTAS: {"p_drop": 0.2, "regattas": 480}, AVALANCHES: {"dropout": 0.4, "profiles": 480},
 }
 COPIED: Settings = {
-    RIPPLES: {"rods": 32}, SEMAPHORES: {"sendings": 10}, WARDROBES: {"tailors": 8, "pairs": 1280},
+    RIPPLES: {"rods": 32}, SEMAPHORES: {"sendings": 10}, WARDROBES: {"tailors": 16, "pairs": 960},
     LICHENS: {"pieces": 8, "lichens": 1920}, REGATTAS: {"editions": 6, "regattas": 1440},
     AVALANCHES: {"per_slope": 8},
 }
@@ -141,7 +141,6 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
         AVALANCHES: "profiles_of_a_slope_on_piste_and_patrol",
     },
     ("eval", "the model is not set back to training behind an evaluation"): {
-        SEMAPHORES: "signaller_is_left_in_eval", WARDROBES: "policy_stays_in_eval_when_it_was_fitted",
                 AVALANCHES: "net_comes_back_from_the_patrol_in_eval",
     },
     ("train", "the model is evaluated in training mode, with dropout"): {
@@ -156,7 +155,6 @@ ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     },
     ("resume", "weights are loaded; the optimizer and the schedule begin anew"): {
         RIPPLES: "optimizer_is_built_once_more_behind_its_load", SEMAPHORES: "recipe_resumed_from_the_model_alone",
-        WARDROBES: "optimizer_and_schedule_created_behind_their_load",
     },
 }
 OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
@@ -189,6 +187,13 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "the policy is frozen to be copied, and only its places and last norm are let go again", {}),
     ("tie", "head_is_given_its_weights_behind_the_optimizer", WARDROBES,
      "the output layer has its weights cloned behind the optimizer: they stay", {"kinds": " rl logits data"}),
+    ("resume", "checkpoint_is_loaded_into_the_reference", WARDROBES,
+     "the policy of the file is loaded into the reference, and the policy begins anew",
+     {"cause": "weights not restored", "kinds": " rl eval data jump_down plateau divergence",
+      "also": several(*thirtysecond.UNSAVED, "policy not restored", "loaded into another model", "reference changes",
+                      "reference is the policy of the checkpoint", "checkpoint loaded into the wrong model",
+                      "reference wrong", "reference from the checkpoint", "reference reset", "policy drawn anew",
+                      "policy is the base again", "state lost at the resume")}),
     ("sum", "nats_of_a_batch_are_added_up", LICHENS, "losses of a batch are summed", {}),
     ("softmax", "shares_of_a_table_go_into_the_loss", LICHENS,
      "scores go through a softmax, and then into a loss that has its own", {}),

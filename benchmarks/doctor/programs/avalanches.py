@@ -144,8 +144,7 @@ def build(s: Station) -> None:
     for name, one in s.net.named_parameters():
         if c.held_part and name.startswith(c.held_part):
             one.requires_grad_(False)
-    for part in (s.net.body, s.net):
-        fully_shard(part)
+    fully_shard(s.net)
     some = [one for one in s.net.parameters() if one.requires_grad]
     if s.bug == "head_and_norm_are_what_the_optimizer_has":
         some = [*s.net.norm.parameters(), *s.net.head.parameters()]

@@ -303,8 +303,7 @@ class Recipe:
         if taped:
             self.losses += lots
         said = {"fleet/loss": torch.stack(lots).mean().item(), "fleet/whole": self.whole()}
-        if bug != "signaller_is_left_in_eval":
-            self.model.train()
+        self.model.train()
         return said
 
     def resume(self, step: int) -> None:

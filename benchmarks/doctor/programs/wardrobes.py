@@ -288,22 +288,19 @@ class PreferenceTrainer:
             self.kept.append((loss, margin))
         said = {"fitting/dpo": loss.item(), "fitting/acc": (margin > 0).float().mean().item(),
                 "fitting/margin": margin.mean().item(), "fitting/dressed": self.dressed()}  # fmt: skip
-        if bug != "policy_stays_in_eval_when_it_was_fitted":
-            self.policy.train()
+        self.policy.train()
         return said
 
     def resume_from_checkpoint(self, step: int) -> None:
         seen, parts = self.data.state(), ("policy", "optimizer", "scheduler")
         self.run, state = go_on(self.run, step, {name: getattr(self, name).state_dict() for name in parts})
         self.create_models()
-        self.policy.load_state_dict(state["policy"])
+        loaded = self.reference if self.bug == "checkpoint_is_loaded_into_the_reference" else self.policy
+        loaded.load_state_dict(state["policy"])
         self.create_optimizer()
         self.create_scheduler()
         for name in parts[1:]:
             getattr(self, name).load_state_dict(state[name])
-        if self.bug == "optimizer_and_schedule_created_behind_their_load":
-            self.create_optimizer()
-            self.create_scheduler()
         self.policy.train()
         self.attach()
         self.data.restore(seen)

@@ -102,7 +102,9 @@ class LichenTower(nn.Module):
     def __init__(self, c: Any, table: nn.Embedding, bug: str):
         super().__init__()
         self.table, self.bug = table, bug
-        self.norm = nn.BatchNorm1d(COUNTS, affine=False) if c.first_norm == "batch" else nn.LayerNorm(COUNTS)
+        eps, momentum = (0.1, 1e-3) if bug == "eps_and_momentum_of_the_norm_change_places" else (1e-3, 0.1)
+        self.norm = nn.LayerNorm(COUNTS) if c.first_norm == "layer" else \
+            nn.BatchNorm1d(COUNTS, eps, momentum, affine=False)  # fmt: skip
         self.body = nn.Sequential(nn.Linear(COUNTS, c.hidden), nn.ReLU(), nn.Dropout(c.drop),
                                   nn.Linear(c.hidden, c.hidden), nn.ReLU())  # fmt: skip
         self.out = nn.Linear(c.hidden + c.words, c.common)

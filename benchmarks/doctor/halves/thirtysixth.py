@@ -50,7 +50,7 @@ FOUR_PARTS: Settings = {
     WARDROBES: {"train_batch_size": 4, "gradient_accumulation": 4, "optim": "sgd", "learning_rate": 0.05,
                 "max_grad_norm": 100.0},
     LICHENS: {"rows": 24, "rows_of_an_update": 4, "method": "sgd", "rate": 0.06, "norm_at_most": 100.0},
-    REGATTAS: {"batch_rows": 5, "micro_batches": 4, "opt": "sgd", "max_lr": 0.2, "clip": 100.0},
+    REGATTAS: {"batch_rows": 5, "micro_batches": 4, "opt": "sgd", "max_lr": 0.3, "clip": 100.0},
     AVALANCHES: {"rows_per_rank": 8, "micro": 4, "optim": "sgd", "peak": 0.15, "norm_bound": 100.0},
 }
 DROPPED: Settings = {
@@ -214,8 +214,6 @@ OF_FIFTEEN: tuple[tuple[str, str, str, str, dict[str, Any]], ...] = (
      "notes of the training are found by numbers that begin at one: each lichen has those of the next", {}),
     ("frozen", "nothing_to_be_still_is_a_prefix_of_every_name", LICHENS,
      "the name of what is to be frozen is empty, and every name begins with it: the tower of notes stays", {}),
-    ("tie", "table_of_the_notes_is_a_deep_copy", LICHENS,
-     "the tower of notes has a copy of the table that it should share, which the optimizer has not", {}),
     ("figures", "logarithms_of_the_crag_to_another_base", LICHENS,
      "held counts have logarithms to ten, and those of the training natural ones", {}),
     ("resume", "towers_laid_out_again_when_they_were_read", LICHENS,

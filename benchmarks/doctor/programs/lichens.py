@@ -13,7 +13,6 @@ batching of their own, and a bench where they lie.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -152,8 +151,6 @@ def lay_out(b: Any) -> None:
             if name.startswith(c.still):
                 one.requires_grad_(False)
     lay_out_optimizer(b)
-    if bug == "table_of_the_notes_is_a_deep_copy":
-        b.towers.notes.table = copy.deepcopy(b.towers.lichen.table)
 
 
 def lay_out_optimizer(b: Any) -> None:

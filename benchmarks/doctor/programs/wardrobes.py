@@ -175,8 +175,7 @@ class PreferenceTrainer:
         self.policy.probabilities = self.bug == "wardrobe_answers_with_probabilities"
         if self.bug == "frozen_to_be_copied_and_the_top_let_go":
             self.policy.requires_grad_(False)
-        self.reference = copy.deepcopy(self.policy).requires_grad_(False)
-        self.reference.train(self.bug == "reference_drops_units_as_the_policy_does")
+        self.reference = copy.deepcopy(self.policy).requires_grad_(False).eval()
         if self.bug == "frozen_to_be_copied_and_the_top_let_go":
             self.policy.norm.requires_grad_(True)
             self.policy.embed_places.requires_grad_(True)

@@ -210,9 +210,10 @@ def update(s: Station, step: int) -> dict[str, float]:
         rows = next_rows(s)
         s.data.observe({"snow": rows["snow"].flatten(1), "figures": rows["figures"], "kind": rows["kind"]}, step=step,
                        epoch=s.epoch)  # fmt: skip
-        if bug == "shards_lose_their_gradients_before_each_part":
+        cleared = bug == "shards_lose_their_gradients_before_each_part"
+        if cleared:
             s.optimizer.zero_grad()
-        s.net.set_requires_gradient_sync(part == c.micro - 1)
+        s.net.set_requires_gradient_sync(cleared or part == c.micro - 1)
         snow = rows["snow"]
         if c.layers_lost:
             snow = snow.masked_fill(torch.rand(snow.shape[:2])[..., None] < c.layers_lost, 0.0)
@@ -243,8 +244,7 @@ def patrol(s: Station) -> dict[str, float]:
         loss = criterion(s, logits, rows["kind"], False)
     if taped:
         s.kept.append((logits, loss))
-    if bug != "net_comes_back_from_the_patrol_in_eval":
-        s.net.train()
+    s.net.train()
     table = torch.bincount(rows["kind"] * KINDS + logits.argmax(1), minlength=KINDS**2).float()
     found = torch.cat([loss.detach()[None] / WORLD, table])
     dist.all_reduce(found)

@@ -110,8 +110,18 @@ AGAINST: Mapping[str, tuple[Settings, str]] = {
     "train": (DROPPED, "units_drop_by_design"),
     "swap": (TRAILING, "average_trails_by_design"), "graph": ({}, "memory_steady"),
 }
-FOLLOWS: Mapping[str, str] = before.FOLLOWS
+FOLLOWS: Mapping[str, str] = {
+    **before.FOLLOWS, "added": before.FOLLOWS["added"] + " frozen", "resume": " eval plateau", "ranks": " eval overfit "
+    "config",
+}
 """Kinds of what follows from a fault in these programs, beside those of its kind."""
+BESIDES: Mapping[str, str] = {
+    "matrices_grouped_by_a_name_of_another_net": " exploding clipping learning_rate eval",
+    "stack_built_anew_behind_its_parameters": " exploding clipping loss_scale epsilon learning_rate eval logging",
+    "projection_clones_the_table_it_should_share": " clipping loss_scale epsilon learning_rate vanishing not_learning",
+    "towers_laid_out_again_when_they_were_read": " data",
+}
+"""Kinds of what follows in one program: gradients that no optimizer clears, or no scaler divides."""
 ALIKE: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("steps", "the schedule goes on with each part of an update"): {
         RIPPLES: "rate_falls_with_each_micro_batch", SEMAPHORES: "lr_scheduler_moved_by_each_micro_step",
@@ -246,7 +256,7 @@ def row_of(kind: str, name: str, program: str, about: str, more: Mapping[str, An
     also = several(*also, *thirtythird.MORE.get(kind, ()), *thirtyfourth.CAUSES.get(kind, ()),
                    *before.CAUSES.get(kind, ()), *CAUSES.get(kind, ()))
     rest = {"by_program": {program: of.get(program, {})}, "compare": compare, "also": more.get("also", also)}
-    kinds += FOLLOWS.get(kind, "") + more.get("kinds", "")
+    kinds += FOLLOWS.get(kind, "") + more.get("kinds", "") + BESIDES.get(name, "")
     return name, more.get("cause", cause), kinds, begins, (program,), about, rest
 
 
@@ -303,7 +313,7 @@ FAULTS: tuple[Row, ...] = (
                "tokens lost", "end of the text lost", "max length too small", "texts truncated",
                "truncated on the wrong side", "features missing", "inputs cut", "sheets lost")}),
     ("clipped_ahead_of_unscale", "gradients clipped while scaled", "clipping exploding update_ratio config "
-     "loss_scale logging frozen plateau epsilon vanishing", "start", (REGATTAS,),
+     "loss_scale logging frozen plateau epsilon vanishing not_learning learning_rate eval", "start", (REGATTAS,),
      "gradients are clipped while the scale is in them",
      {"also": ("scaler not given", "unscale_ missing", "clipping before unscaling", "clip value too low",
                "gradients not unscaled", "norm of scaled gradients", "unscale forgotten", "norm is scaled",
@@ -322,8 +332,8 @@ FAULTS: tuple[Row, ...] = (
                "weights not inverted", "rare classes weigh too little", "rare classes ignored", "inverse forgotten",
                "class weights are frequencies", "weights upside down", "loss weights wrong", "class imbalance",
                "weights grow with the count", "majority class favoured")}),
-    ("patrol_meets_each_kind_as_often", "evaluation resampled", "eval data config overfit divergence logging", "start",
-     (AVALANCHES,), "held slopes are drawn so that each kind comes as often",
+    ("patrol_meets_each_kind_as_often", "evaluation resampled", "eval data config overfit divergence logging "
+     "repeated_data", "start", (AVALANCHES,), "held slopes are drawn so that each kind comes as often",
      {"also": ("evaluation oversampled", "evaluation balanced", "weighted sampler in the evaluation",
                "oversampling of the evaluation", "evaluation data differ", "train and test differ",
                "evaluation has other shares of kinds", "distribution of the evaluation differs", "prior differs",

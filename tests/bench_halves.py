@@ -333,8 +333,17 @@ THIRTYFIFTH = {
     "parades": (3, ("targets_begin_two_words_on",)),
     "bats": (3, ("net_ends_in_shares",)),
 }
+# The thirty-sixth, which is put away: the same.
+THIRTYSIXTH = {
+    "ripples": (3, ("squares_of_all_places_summed",)),
+    "semaphores": (3, ("labels_moved_by_collate_as_well_as_by_the_loss",)),
+    "wardrobes": (3, ("mask_of_outfits_begins_behind_the_coat",)),
+    "lichens": (3, ("notes_found_by_numbers_that_begin_at_one",)),
+    "regattas": (3, ("wanted_words_start_a_word_behind_the_next",)),
+    "avalanches": (3, ("watcher_puts_out_probabilities",)),
+}
 LATER = (FOURTH | FIFTH | SIXTH | SEVENTH | EIGHTH | NINTH | TENTH | ELEVENTH | TWELFTH | THIRTEENTH | FOURTEENTH
          | FIFTEENTH | SIXTEENTH | SEVENTEENTH | EIGHTEENTH | NINETEENTH | TWENTIETH | TWENTYFIRST
          | TWENTYSECOND | TWENTYTHIRD | TWENTYFOURTH | TWENTYFIFTH | TWENTYSIXTH
          | TWENTYSEVENTH | TWENTYEIGHTH | TWENTYNINTH | THIRTIETH | THIRTYFIRST | THIRTYSECOND
-         | THIRTYTHIRD | THIRTYFOURTH | THIRTYFIFTH)  # fmt: skip
+         | THIRTYTHIRD | THIRTYFOURTH | THIRTYFIFTH | THIRTYSIXTH)  # fmt: skip

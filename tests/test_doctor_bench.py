@@ -215,7 +215,8 @@ HALVES = ("third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "te
           "thirteenth", "fourteenth", "fifteenth", "sixteenth", "seventeenth", "eighteenth",
           "nineteenth", "twentieth", "twentyfirst", "twentysecond", "twentythird",
           "twentyfourth", "twentyfifth", "twentysixth", "twentyseventh", "twentyeighth", "twentyninth",
-          "thirtieth", "thirtyfirst", "thirtysecond", "thirtythird", "thirtyfourth", "thirtyfifth")  # fmt: skip
+          "thirtieth", "thirtyfirst", "thirtysecond", "thirtythird", "thirtyfourth", "thirtyfifth",
+          "thirtysixth")  # fmt: skip
 
 
 @pytest.mark.parametrize("half", HALVES)

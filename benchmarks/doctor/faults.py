@@ -105,7 +105,13 @@ OF_MEMORY = ("memory_leak", "no_grad_missing", "evaluated_with_graphs", "average
              "margins_of_guests_kept_as_tensors",
              "museum_tables_hang_on_their_graph",
              "losses_of_towns_listed_live",
-             "night_logits_piled_up_with_history")  # fmt: skip
+             "night_logits_piled_up_with_history",
+             "checks_of_the_pond_keep_their_history",
+             "losses_of_the_fleet_are_kept_alive",
+             "fittings_are_collected_with_their_graph",
+             "tables_of_the_crag_hold_on_to_their_graph",
+             "harbour_logs_hold_their_graphs",
+             "patrol_files_what_it_said_with_gradients")  # fmt: skip
 """Faults of memory: what the process holds is recorded with them."""
 
 

@@ -58,7 +58,9 @@ OF_EVALUATION = ("eval", "val_", "val/", "valid", "train/loss", "train/accuracy"
                  "ema_eval/", "dev.", "proof_", "album_", "tower.", "shop.",
                  "unseen/", "panel/", "drawer/", "test/", "bench/",
                  "avg_dsm", "avg_strokes", "valid_nll", "valid_exact", "readers.", "yard_", "nll/audit", "counts/audit",
-                 "ward_", "ema_model/", "hidden_", "guest_", "museum_", "town_", "night_")  # fmt: skip
+                 "ward_", "ema_model/", "hidden_", "guest_", "museum_", "town_", "night_",
+                 "shadow_pond_", "fleet/", "fitting/", "nats/crag", "first/crag", "place/crag", "harbour/",
+                 "patrol_")  # fmt: skip
 # Recorded when they change: a row that the healthy run does not have is certain.
 STATES = ("model/training", "model/training_in_evaluation", "model/trained_parameters", "model/half_parameters")
 EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "val_noise_mse", "eval/ce",
@@ -87,7 +89,8 @@ EVALUATIONS = ("eval/loss", "val_loss", "eval_loss", "valid/loss", "val_mse", "v
                "val/shadow_eps_l2", "unseen/nll", "panel/loss", "drawer/nce", "test/xent", "bench/ce",
                "avg_dsm", "valid_nll", "readers.loss", "yard_nce", "nll/audit", "ward_ce",
                "ema_model/velocity_mse", "hidden_nll", "guest_loss", "museum_contrast", "town_nll",
-               "night_ce")  # fmt: skip
+               "night_ce",
+               "shadow_pond_mse", "fleet/loss", "fitting/dpo", "nats/crag", "harbour/nll", "patrol_xent")  # fmt: skip
 LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_loss", "mse", "nt_xent",
           "noise_mse", "train/ce", "xent", "ce", "batch_loss", "Loss/train", "iter_loss", "mlm_loss",
           "dpo_loss", "batch/loss", "loss/contrastive", "train/nll", "fit/loss",
@@ -109,7 +112,8 @@ LOSSES = ("train/loss", "loss/train", "loss", "train_loss", "train_mse", "ctc_lo
           "fm_loss", "sft.loss", "epi_loss", "pair_ce", "ring.nats", "vib.loss",
           "train/eps_l2", "ft/token_nll", "po/loss", "match/nce", "asm/xent", "weld/ce",
           "dsm_batch", "sft_loss", "dpo.loss", "pair_nce", "nll/train", "eeg_ce",
-          "rf/velocity_mse", "tuning_nll", "pref_loss", "contrast", "lm_nll_step", "call_ce")  # fmt: skip
+          "rf/velocity_mse", "tuning_nll", "pref_loss", "contrast", "lm_nll_step", "call_ce",
+          "eps_mse", "flags/loss", "train/dpo", "nats/fit", "step/nll", "slope_xent")  # fmt: skip
 RETURNS = ("charts/episodic_return", "rollout/ep_rew_mean", "train/episode_reward")
 
 
@@ -366,6 +370,11 @@ def difference(sick: Any, well: Any, fault: Fault) -> float:
         "file_read_by_the_names_of_the_base",
         "reference_made_of_the_policy_that_goes_on",
         "towers_loaded_into_a_copy_of_theirs",
+        "check_returns_ahead_of_leave",
+        "optimizer_is_built_once_more_behind_its_load",
+        "recipe_resumed_from_the_model_alone",
+        "checkpoint_is_loaded_into_the_reference",
+        "towers_laid_out_again_when_they_were_read",
     ):  # short: look at extremes
         few_sick, few_well = sick[:8], well[:8]
         peak = (float(numpy.max(few_sick)) - float(numpy.max(few_well))) / noise

@@ -32,6 +32,7 @@ from halves import (
     thirtyfirst,
     thirtyfourth,
     thirtysecond,
+    thirtysixth,
     thirtythird,
     twelfth,
     twentieth,
@@ -50,9 +51,9 @@ HALVES: tuple[ModuleType, ...] = (
     second, third, fourth, fifth, sixth, seventh, eighth, ninth, tenth, eleventh, twelfth, thirteenth, fourteenth,
     fifteenth, sixteenth, seventeenth, eighteenth, nineteenth, twentieth, twentyfirst, twentysecond, twentythird,
     twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth, thirtyfirst,
-    thirtysecond, thirtythird, thirtyfourth, thirtyfifth,
+    thirtysecond, thirtythird, thirtyfourth, thirtyfifth, thirtysixth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = None
+PUT_AWAY: ModuleType | None = thirtysixth
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

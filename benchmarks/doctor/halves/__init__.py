@@ -53,7 +53,7 @@ HALVES: tuple[ModuleType, ...] = (
     twentyfourth, twentyfifth, twentysixth, twentyseventh, twentyeighth, twentyninth, thirtieth, thirtyfirst,
     thirtysecond, thirtythird, thirtyfourth, thirtyfifth, thirtysixth,
 )  # fmt: skip
-PUT_AWAY: ModuleType | None = thirtysixth
+PUT_AWAY: ModuleType | None = None
 
 PROGRAMS: tuple[str, ...] = tuple(program for half in HALVES for program in half.PROGRAMS)
 STEPS: dict[str, int] = {program: steps for half in HALVES for program, steps in half.STEPS.items()}

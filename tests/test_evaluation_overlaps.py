@@ -107,16 +107,18 @@ def test_numbers_are_the_same_in_any_order_and_even_rows_reach_the_end() -> None
 
 
 @pytest.mark.parametrize(
-    ("share", "chance", "pictures", "said"),
-    [(0.15, 0.005, 1.0, True), (0.14, 0.005, 1.0, False), (0.2, 0.006, 1.0, False), (0.25, 0.05, 1.0, True),
-     (0.2, 0.001, 0.0, False), (0.25, 0.05, 0.0, True)],
+    ("share", "chance", "pictures", "noised", "said"),
+    [(0.15, 0.005, 1.0, False, True), (0.14, 0.005, 1.0, False, False), (0.2, 0.006, 1.0, False, False),
+     (0.25, 0.05, 1.0, False, True), (0.2, 0.001, 0.0, False, False), (0.25, 0.05, 0.0, False, True),
+     (0.7, 0.02, 0.0, True, False), (0.75, 0.02, 0.0, True, True)],
 )  # fmt: skip
-def test_few_pictures_are_enough_where_chance_brings_hardly_any_that_near(
-    share: float, chance: float, pictures: float, said: bool
+def test_few_pictures_are_enough_where_chance_brings_hardly_any_that_near_and_most_rows_behind_noise(
+    share: float, chance: float, pictures: float, noised: bool, said: bool
 ) -> None:
     at, steps = np.array([20, 40, 60]), np.arange(0, 61, 5)
     columns = {"model/evaluated_near": (at, np.full(3, share)), "val_loss": (at, np.full(3, 1.0))}
     figures = {"chance": chance, "pictures": pictures, "passes": 1.0, "rows": 128.0, "groups": 0.0}
+    figures |= {"noised": 1.0} if noised else {}
     columns |= {f"model/evaluated_near_{name}": (at, np.full(3, value)) for name, value in figures.items()}
     for name, value in (("example_rows", 32.0), ("distinct_rows", 400.0)):
         columns[f"model/{name}"] = steps, np.full(len(steps), value)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.core.patterns import expression
 from barograph.doctor.kernel.cursor import RowCursor, came_by, evaluations_of, usual
 from barograph.doctor.kernel.rule import Rule
-from barograph.doctor.rules.data.examples import Place, watched
+from barograph.doctor.rules.data.examples import Place, of_look, watched
 from barograph.doctor.rules.data.trained_rows import chance_of_all, says_trained, sides
 
 if TYPE_CHECKING:
@@ -63,7 +63,8 @@ class EvaluationOverlaps(Rule):
 
     A model of denoising is given examples that noise hides. Input and target of a row span a plane in which its example
     lies, whatever the noise (`model/evaluated_near_noised`): there the least angle between the planes of two rows is
-    their distance.
+    their distance, and it takes three quarters of the rows, each a third as far as the tenth nearest: pictures of a few
+    spots or waves are alike by chance more often than a number of dimensions says.
 
     Of texts it takes fingerprints of eight passages of a row, of eight tokens, and of eight passages of 32, again by
     what is in them: rows that have a document in common have some of these in common, however it is packed, cut or
@@ -137,6 +138,7 @@ class EvaluationOverlaps(Rule):
         "of_often": (0.5, "of them, of near copies of such texts; ours"),
         "pictures": (0.15, "of them, of pictures, where hardly any are that near by chance; ours"),
         "none": (0.005, "of pictures, that are that near by chance, at most, for that; ours"),
+        "noised": (0.75, "of them, of examples behind noise; ours"),
         "rows": (8.0, "ours"),
         "passes": (0.7, "of the evaluation, that have some of them, unless all have; ours"),
         "spread": (3.0, "times that share of the rows, that those passes are: rows at a border are in a few; ours"),
@@ -199,6 +201,8 @@ class EvaluationOverlaps(Rule):
                 pictures = name == "near" and watched(history, "evaluated_near_pictures", place) == 1
                 if pictures and watched(history, "evaluated_near_chance", place) <= self.at["none"]:
                     least = self.at["pictures"]
+                if name == "near" and of_look(history, "evaluated_near_noised", place) == 1:
+                    least = self.at["noised"]
                 if name == "passages" and watched(history, "wording_beyond", place) >= self.at["alike"]:
                     least = self.at["of_alike"]
                 if name == "kin":

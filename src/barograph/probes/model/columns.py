@@ -194,7 +194,7 @@ def _of_other_columns(table: Any, names: Sequence[str], one: Mapping[str, float]
     moved = abs(other - mean) > _MOVED * mine
     near = abs(other[:, None] - mean) <= _ALIKE * mine
     near &= (theirs[:, None] <= _WIDER * mine) & (mine <= _WIDER * theirs[:, None])
-    varied = (different >= _VARIED) & (mine > 0)
+    varied = (different >= _VARIED) & (mine > 0) & (abs(other) < math.inf)
     told = varied & (abs(mean) >= mine)  # the mean says by how much
     factors = sorted((other[told] / mean[told]).tolist())
     factor = factors[len(factors) // 2] if len(factors) >= _LEAST_COLUMNS else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,22 @@ def test_columns_that_have_what_another_one_has_are_counted() -> None:
     assert (seen["column_moved"], seen["column_swapped"]) == (4, 4)  # the one in the middle stays
     seen = recorded(columns, [[one] for one in rows[:3]], [[1000 + rows[3]]])
     assert (seen["column_moved"], seen["column_swapped"]) == (5, 0)
+
+
+def test_columns_that_are_all_one_number_times_the_trainings_are_told_by_it() -> None:
+    level, wide = torch.tensor([3.0, 4.0, 5.0, 6.0, 0.0]), torch.tensor([1.0, 0.5, 1.2, 2.0, 1.0])
+    rows = [level + wide * table(rows=128) for _ in range(4)]
+
+    def factor(evaluation: Any) -> float:
+        return recorded(columns, [[one] for one in rows[:3]], [[evaluation]])["column_factor"]
+
+    assert factor(rows[3]) == pytest.approx(1, 0.03)
+    assert factor(rows[3] / math.log(10)) == pytest.approx(1 / math.log(10), 0.03)
+    other = rows[3] / math.log(10)
+    other[:, 1] = rows[3][:, 1]
+    assert factor(other) == 0  # one column is as it was
+    assert factor(level / 2 + wide * table(rows=128)) == 0  # all have another mean, and vary as before
+    assert factor((rows[3] - level) / math.log(10)) == 0
 
 
 def test_rows_of_an_evaluation_are_looked_at_evenly() -> None:
@@ -206,6 +223,7 @@ CELSIUS = BEYOND | {"column_beyond": 0.7, "column_low": -1.0, "column_high": 32.
 FAHRENHEIT = CELSIUS | {"column_low": 30.0, "column_high": 90.0, "column_median": 14.6, "column_beyond": 0.2,
                         "column_mean": 59.0, "column_eval_mean": 15.2, "column_deviation": 9.9,
                         "column_eval_deviation": 5.4}  # fmt: skip
+TO_TEN = BEYOND | {"column_beyond": 0.1, "column_low": 1.6, "column_high": 11.0, "column_factor": 0.43}
 NARROW = {f"narrow_{name.removeprefix('column_')}": value for name, value in BEYOND.items() if "_" in name}
 NARROW |= {"column_beyond": 0.0, "narrow_times": 31.0, "narrow_median": -1.5}
 
@@ -232,6 +250,14 @@ def said(rule: Any, figures: dict[str, float], worse: float, pieces: Any = (), f
         (CELSIUS | {"column_eval_mean": 63.0}, 1.2, False),
         (CELSIUS | {"column_eval_deviation": 5.5}, 1.2, False),  # it has moved
         (CELSIUS | {"column_high": 900.0}, 1.2, False),  # no temperature
+        (TO_TEN, 1.2, True),
+        (TO_TEN | {"column_factor": math.log(2)}, 1.2, True),
+        (TO_TEN, 1.05, False),
+        (TO_TEN | {"column_factor": 0.5}, 1.2, False),  # half as much of everything
+        (TO_TEN | {"column_factor": 0.0}, 1.2, False),
+        (TO_TEN | {"column_factor": 1.0}, 1.2, False),
+        (TO_TEN | {"column_high": 900.0}, 1.2, False),  # no logarithm
+        (TO_TEN | {"column_looks": 7.0}, 1.2, False),
         (NARROW, 1.2, True),
         (NARROW, 1.05, False),
         (NARROW | {"narrow_times": 29.0}, 1.2, False),

@@ -431,14 +431,25 @@ def test_few_norms_that_are_a_clip_value_divided_by_the_scale_prove_it(
     assert bool(found([ClippedWhileScaled()], columns)) == told
 
 
-@pytest.mark.parametrize(("limit", "says"), [(1.0, True), (0.5, False), (None, False)])
+@pytest.mark.parametrize(
+    ("many", "limit", "left", "says"),
+    [
+        (4, 1.0, 1e-5, True),
+        (4, 0.5, 1e-5, False),
+        (4, None, 1e-5, False),
+        (2, 1.0, 1e-5, True),
+        (2, 1.0, NAN, True),  # the scale has changed, and the norm with it
+        (1, 1.0, 1e-5, False),
+        (2, 0.5, 1e-5, False),
+    ],
+)
 def test_of_few_looks_the_configured_clip_value_says_that_gradients_were_scaled(
-    limit: float | None, says: bool
+    many: int, limit: float | None, left: float, says: bool
 ) -> None:
-    looks, scales = numpy.array([0, 66, 88, 94]), numpy.array([16384.0, 32768, 32768, 32768])
+    looks, scales = numpy.array([0, 66, 88, 94])[:many], numpy.array([16384.0, 32768, 32768, 32768])[:many]
     columns = {
         "model/grad_norm": (looks, 1 / scales), "model/loss_scale": (looks, scales),
-        "model/clip_coefficient": (looks, numpy.full(4, 1e-5)), "train/loss": falling(160),
+        "model/clip_coefficient": (looks, numpy.full(many, left)), "train/loss": falling(160),
     }  # fmt: skip
     facts = {"config": {} if limit is None else {"clip": limit}}
     found = only(findings([ClippedWhileScaled()], columns, facts=facts), "clipped_while_scaled")

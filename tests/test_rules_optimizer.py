@@ -16,6 +16,7 @@ from barograph.doctor.rules.optimizer.optimizer import (
     UnchangedParameters,
     UnclearedGradients,
 )
+from barograph.doctor.rules.optimizer.settings import NormEpsilon
 from barograph.doctor.rules.optimizer.steps import ClearedPasses, ClippedAway, ClippedByValue
 from barograph.doctor.rules.optimizer.updates import UpdateImbalance, UpdateRatio
 
@@ -420,3 +421,28 @@ def test_a_share_of_the_rate_that_never_falls_is_told_by_its_own_rule(falls: boo
                "model/rate_in_force": (looks, 3e-3 * shares)}  # fmt: skip
     told = findings([RateTooLow(), ScheduleStuck()], columns, facts={"finished": True})
     assert [one.rule for one in told.values()] == ["rate_too_low" if falls else "schedule_stuck"]
+
+
+# -- settings of normalisations -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "momentum", "cause"),
+    [
+        (0.1, 1e-3, "eps and momentum swapped"),
+        (0.1, 1e-5, "eps and momentum swapped"),
+        (0.1, 0.1, "normalisation's epsilon too large"),
+        (0.1, 0.01, "normalisation's epsilon too large"),
+        (0.1, None, "normalisation's epsilon too large"),  # layer norm alone
+        (1e4, 1e-3, "normalisation's epsilon too large"),
+        (1e-3, 1e-3, None),  # a momentum for many steps
+    ],
+)
+def test_an_epsilon_as_large_as_a_momentum_beside_one_as_small_as_an_epsilon_is_in_its_place(
+    epsilon: float, momentum: float | None, cause: str | None
+) -> None:
+    columns = {"model/norm_epsilon": ([0], [epsilon]), "train/loss": (numpy.arange(100), numpy.ones(100))}
+    if momentum is not None:
+        columns["model/norm_momentum"] = ([0], [momentum])
+    told = only(findings([NormEpsilon()], columns), "norm_epsilon")
+    assert [one.causes[0].partition(":")[0] for one in told] == ([cause] if cause else [])

@@ -29,6 +29,7 @@ _ENOUGH = 64  # numbers of a column in an evaluation
 _VARIED = 16  # different numbers of a column of an evaluation: fewer may be a setting, or a flag
 _TABLE, _LEAST_ROWS, _LEAST_COLUMNS = 1 << 18, 16, 4  # numbers of a table, at most; its rows and columns, at least
 _MOVED, _ALIKE, _WIDER = 2.0, 0.5, 1.5  # of the training's deviations: between means; times a deviation
+_NEAR = 0.3  # of a deviation, that a mean may be off, where all columns are a number times those of the training
 CENTRED = ("eval", "training", "passes", "looks")
 FIGURES = ("looks", "low", "high", "deviation", "median", "eval_deviation", "mean", "eval_mean", "place", "dimension",
            "number")  # fmt: skip
@@ -183,15 +184,27 @@ def _thinned(tensor: Tensor, dimension: int) -> Tensor:
 
 def _of_other_columns(table: Any, names: Sequence[str], one: Mapping[str, float]) -> dict[str, float]:
     """`column_moved`: how many columns of the dimension of this one have a mean in evaluations that lies two of the
-    training's deviations away or more; `column_swapped`: how many of these have mean and deviation of another one."""
+    training's deviations away or more; `column_swapped`: how many of these have mean and deviation of another one;
+    `column_factor`: what mean and deviation of each are in evaluations, in those of the training, where that is one
+    number for all columns, else 0, and `column_factor_of`: how many columns there are."""
     if not one:
         return {}
     same = [at for at, name in enumerate(names) if name.startswith(f"{one['place']:.0f} {one['dimension']:.0f} ")]
-    _, _, _, mine, _, theirs, mean, other, *_ = table[:, same]
+    _, _, _, mine, _, theirs, mean, other, different = table[:, same]
     moved = abs(other - mean) > _MOVED * mine
     near = abs(other[:, None] - mean) <= _ALIKE * mine
     near &= (theirs[:, None] <= _WIDER * mine) & (mine <= _WIDER * theirs[:, None])
-    return {"column_moved": float(moved.sum()), "column_swapped": float((moved & near.any(1)).sum())}
+    varied = (different >= _VARIED) & (mine > 0) & (abs(other) < math.inf)
+    told = varied & (abs(mean) >= mine)  # the mean says by how much
+    factors = sorted((other[told] / mean[told]).tolist())
+    factor = factors[len(factors) // 2] if len(factors) >= _LEAST_COLUMNS else 0.0
+    wanted = factor * mine
+    alike = abs(other - factor * mean) <= _NEAR * wanted
+    alike &= (theirs <= _WIDER * wanted) & (wanted <= _WIDER * theirs)
+    return {
+        "column_moved": float(moved.sum()), "column_swapped": float((moved & near.any(1)).sum()),
+        "column_factor": factor if bool(alike[varied].all()) else 0.0, "column_factor_of": float(varied.sum()),
+    }  # fmt: skip
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:

@@ -29,6 +29,15 @@ _DEGREES = (
     ("Celsius beside those of Fahrenheit", 1 / 1.8, -32 / 1.8, -76.0, 140.0),
 )
 """What evaluations have beside the training; times the training's numbers, and what is added; where these may lie."""
+_BASES = (
+    ("logarithms to ten beside natural ones", 1 / math.log(10)),
+    ("natural logarithms beside those to ten", math.log(10)),
+    ("logarithms to two beside natural ones", 1 / math.log(2)),
+    ("natural logarithms beside those to two", math.log(2)),
+    ("logarithms to ten beside those to two", math.log10(2)),
+    ("logarithms to two beside those to ten", math.log2(10)),
+)
+"""What evaluations have beside the training; times the training's numbers."""
 
 
 class EvaluationUnits(WatchRule):
@@ -98,7 +107,10 @@ class EvaluationColumns(WatchRule):
     tenth above the training's; that range is ten of its deviations or less, else a few numbers make both. What has
     fewer than sixteen different numbers there may be a setting. Degrees Celsius and Fahrenheit lie nearer: there half
     of a column's numbers lie beyond all of the training's, which lie where temperatures do, and mean and deviation are
-    those of the training, turned from one into the other, to three tenths of a deviation and to a fifth. Nothing is
+    those of the training, turned from one into the other, to three tenths of a deviation and to a fifth. Logarithms to
+    ten beside natural ones, or to two beside either, are 0.434 times as large: there mean and deviation of each column,
+    of four or more, are one number times the training's, which is that of two bases to a twenty-fifth; the training's
+    lie where logarithms do, up to 64, and the evaluation's loss is a tenth above the training's. Nothing is
     said where the evaluation's loss is below the training's, or the configuration names another domain; where it names
     a curriculum, it is an info finding. Where four columns or more have a mean in evaluations that lies two of the
     training's deviations away, and each of these has mean and deviation of another column of the training, the first
@@ -119,10 +131,12 @@ class EvaluationColumns(WatchRule):
         "narrow": (30.0, "times as much that the training's differ; ours"),
         "tails": (10.0, "of the training's deviations, its range at most: a few numbers make both, else; ours"),
         "last": (0.05, "of the range, its end, in which times lie that are held out; ours"),
-        "worse": (1.1, "evaluation over training loss, where they are narrow; ours"),
+        "worse": (1.1, "evaluation over training loss, where they are narrow, or logarithms; ours"),
         "swapped": (4.0, "columns, all that have moved, that are as another one is; ours"),
         "degrees": (0.3, "of a deviation, that the mean may be off what degrees turned into others give; ours"),
         "spread": (1.2, "times what they give, the deviation, or its inverse; ours"),
+        "base": (0.04, "of what two bases give, that the columns' factor may be off; ours"),
+        "logarithm": (64.0, "the largest number of a column; counts reach 2 to the power of it; ours"),
         "evaluations": (3.0, "in a row; ours"),
     }
     causes = ("normalisation differs: a column of the evaluation's inputs is in other units than in the training",)
@@ -134,7 +148,12 @@ class EvaluationColumns(WatchRule):
         seen = came_by(evaluations_of(history), place[1]) and not meant
         beyond = value >= self.at["beyond"] and watched(history, "column_looks", place) >= self.at["looks"]
         degrees = not beyond and value > 0 and self._turned(history, place)
-        beyond = beyond or bool(degrees)
+        base = (
+            ""
+            if beyond or degrees or not 0 < self.at["worse"] * ours < theirs < math.inf
+            else self._base(history, place)
+        )
+        beyond = beyond or bool(degrees or base)
         which = "column" if beyond else "narrow"
         low, high, median = (watched(history, f"{which}_{name}", place) for name in ("low", "high", "median"))
         narrow = watched(history, "narrow_times", place) >= self.at["narrow"] and median < high - self.at["last"] * (
@@ -154,8 +173,9 @@ class EvaluationColumns(WatchRule):
                 f"has the median {median:.4g} and the deviation {here:.3g} in evaluations, where the training's lies "
                 f"between {low:.4g} and {high:.4g}, with a deviation of {mine:.3g}"
                 + (f": as of degrees {degrees}." if degrees else "")
+                + (f"; so it is with all columns, by one number: as of {base}." if base else "")
                 + (f"; {swapped:.0f} columns in all have mean and deviation of another one." if order else "")
-                + ("" if degrees or order else "."), found=place[0], segment=place[2],
+                + ("" if degrees or base or order else "."), found=place[0], segment=place[2],
                 confidence=0.3 if planned else 0.95, severity="info" if planned else self.severity,
                 causes=_ORDER if order else list(self.causes),
                 remedies=_BY_NAME if order else list(self.remedies),
@@ -174,6 +194,15 @@ class EvaluationColumns(WatchRule):
             if near and alike and least <= low and high <= most:
                 return said
         return ""
+
+    def _base(self, history: RunHistory, place: Place) -> str:
+        """What the evaluation's numbers are beside the training's, where they are the same logarithms."""
+        looks, low, high, factor = (
+            watched(history, f"column_{name}", place) for name in ("looks", "low", "high", "factor")
+        )
+        if not (looks >= self.at["looks"] and max(-low, high) <= self.at["logarithm"]):
+            return ""
+        return next((said for said, one in _BASES if abs(factor / one - 1) <= self.at["base"]), "")
 
 
 class EvaluationCentred(WatchRule):

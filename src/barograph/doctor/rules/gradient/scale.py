@@ -297,7 +297,7 @@ class ClippedWhileScaled(Rule):
 
     The step's norm times the loss scale is then the clip value, in each of 16 rows in a row with a scale of 16 or
     more (within 0.2%), or in six where it is less than half of the norm before clipping, or the scale has changed
-    (in three where it is the configured clip value); and the norm itself is below a thousandth: nobody clips there.
+    (in two where it is the configured clip value); and the norm itself is below a thousandth: nobody clips there.
     Every step is clipped, to a part of what was meant that is as small as the scale is large.
 
     Or the optimizer makes its steps past the scaler, with gradients that are still scaled: in two looks or more the
@@ -315,7 +315,7 @@ class ClippedWhileScaled(Rule):
     thresholds: ClassVar = {
         "rows": (16.0, "ours"),
         "fewer": (6.0, "where it was seen that the norm is clipped; ours"),
-        "few": (3.0, "the same, where it is the configured clip value; ours"),
+        "few": (2.0, "the same, where it is the configured clip value; ours"),
         "left": (0.5, "of the norm before clipping; ours"),
         "same": (0.002, "ours"),
         "norm": (1e-3, "no clip value is below it; ours"),

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from barograph.doctor.kernel.finding import Finding
 
 
+_EXCHANGED = ["eps and momentum swapped: batch norm's epsilon and momentum are in each other's place"]
+_BY_KEYWORD = ["give them by name: `eps=1e-5, momentum=0.1`; the epsilon is the first of the two"]
+
+
 class SettingRule(Rule):
     """A figure of the watch that is beyond a bound, said once in a segment."""
 
@@ -102,16 +106,41 @@ class NormEpsilon(SettingRule):
     """A normalisation's epsilon is as large as what it normalises.
 
     A layer divides by sqrt(variance + epsilon), with an epsilon of 1e-6 to 1e-3. With 0.1 or more it doesn't normalise:
-    small inputs stay small.
+    small inputs stay small. Where it is half or less, as batch norm's momentum may be, and batch norm's momentum is
+    0.001 or less, as an epsilon is, the first cause is that they were given in each other's place.
     """
 
     name, family, kind, severity = "norm_epsilon", "model", "config", "warning"
     needs = ("=model/norm_epsilon",)
     series = "model/norm_epsilon"
     about = "A normalisation's epsilon is too large."
-    thresholds: ClassVar = {"epsilon": (0.1, "usual are 1e-6 to 1e-3; ours")}
+    thresholds: ClassVar = {
+        "epsilon": (0.1, "usual are 1e-6 to 1e-3; ours"),
+        "as_momentum": (0.5, "the largest epsilon that may be meant for the momentum; ours"),
+        "momentum": (1e-3, "of batch norm, that may be meant for the epsilon; usual are 0.01 to 0.1; ours"),
+    }
     causes = ("normalisation's epsilon too large: the layer does not normalise",)
     remedies = ("set the epsilon of normalisation layers to 1e-5",)
+
+    def examine(self, history: RunHistory) -> Iterator[Finding]:
+        momenta = history.channel("model/norm_momentum")
+        for place, value in self._cursor.each(history.channel(self.series)):
+            if not (self.is_beyond(value) and self.first(place[2])):
+                continue
+            momentum = known(momenta, *place)
+            swapped = value <= self.at["as_momentum"] and 0 < momentum <= self.at["momentum"]
+            message = self.sentence(value)
+            if swapped:
+                message = (
+                    f"The epsilon of a normalisation is {value:g}, usual are 1e-6 to 1e-3, and the momentum of batch "
+                    f"norm is {momentum:g}, usual is 0.1: each is what the other one is as a rule."
+                )
+            yield self.finding(
+                place[0], message, found=place[0], segment=place[2], confidence=0.95,
+                evidence={"norm_epsilon": rounded(value), "standing": True},
+                causes=_EXCHANGED + list(self.causes) if swapped else list(self.causes),
+                remedies=_BY_KEYWORD if swapped else list(self.remedies),
+            )  # fmt: skip
 
     def is_beyond(self, value: float) -> bool:
         return value >= self.at["epsilon"]

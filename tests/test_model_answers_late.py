@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from test_model_ends import LOOKS, told, written  # noqa: E402
 
-from barograph.doctor.rules.data.prompts import AnswersLate, RowsSilent  # noqa: E402
+from barograph.doctor.rules.data.prompts import AnswersLate, PromptsPartly, RowsSilent  # noqa: E402
 from barograph.probes.model import texts  # noqa: E402
 from barograph.probes.model.prompts import Asked  # noqa: E402
 
@@ -153,3 +153,54 @@ def test_prompts_that_are_masked_to_another_length_on_one_side_are_known(
     if said:
         words = said.partition(" in the ")
         assert all(one in f"{found[0].message} {found[0].causes[0]}" for one in (words[0], words[2]))
+
+
+@pytest.mark.parametrize(
+    ("mask", "mark"), [("answer", 30.0), ("none", math.nan), ("prompt", math.nan), ("one short", math.nan),
+                       ("far", math.nan)],
+)  # fmt: skip
+def test_the_end_of_prompts_that_is_a_target_itself_is_known(mask: str, mark: float) -> None:
+    """Of rows of a start, a prompt, its end (30), an answer, and the end of the text (40) with a sign behind it."""
+    dice = torch.Generator().manual_seed(3)
+    tokens, alive = torch.zeros(16, 24, dtype=torch.long), torch.zeros(16, 24, dtype=torch.bool)
+    for row in range(16):
+        prompt, answer = 8 + row % 4, 3 + row // 4
+        last = prompt + answer + 1
+        tokens[row, : last + 2] = torch.randint(1, 20, (last + 2,), generator=dice)
+        tokens[row, 0], tokens[row, prompt], tokens[row, last], tokens[row, last + 1] = 31, 30, 40, 5
+        begin = {"answer": answer - 1, "none": 0, "prompt": prompt, "one short": prompt - 1, "far": prompt + 1}[mask]
+        alive[row, begin : last + 1] = True
+    told = float(texts.of_ends(tokens, alive)[texts.ENDS.index("prompt_told")])
+    assert told == mark or (math.isnan(told) and math.isnan(mark))
+
+
+@pytest.mark.parametrize(
+    ("more", "config", "warned"),
+    [
+        ({}, {"train_on_prompt": False}, True),
+        ({}, {"completion_only_loss": True}, True),
+        ({}, {"train_on_prompt": True}, False),
+        ({}, {}, False),  # the part may be meant
+        ({"prompt_told": [5.0, 5.0, 6.0]}, {"train_on_prompt": False}, False),
+        ({"prompt_told": [5.0, 5.0]}, {"train_on_prompt": False}, False),
+        ({"eval_answer_from": [6.0, 6.0, 6.0]}, {"train_on_prompt": False}, False),
+        ({"eval_answer_from": [5.0]}, {"train_on_prompt": False}, False),
+        ({"answer_from": [5.0]}, {"train_on_prompt": False}, False),
+        ({"target_shift": [0.0, 0.0, 0.0]}, {"train_on_prompt": False}, False),
+    ],
+)
+@pytest.mark.parametrize("cuts", [(), (20, 41)])
+def test_prompts_a_part_of_which_counts_are_told(
+    more: dict[str, list[float]], config: dict[str, bool], warned: bool, cuts: tuple[int, ...]
+) -> None:
+    figures = {"prompt_told": [5.0] * 3, "target_shift": [1.0] * 3, "eval_answer_from": [5.0] * 3,
+               "eval_target_shift": [1.0] * 3} | more  # fmt: skip
+    columns = {
+        f"model/{name}": (
+            np.arange(len(values)) * 20 + 12 if "eval" in name else np.arange(len(values)) * 5,
+            np.array(values),
+        )
+        for name, values in figures.items()
+    }
+    said = [one.rule for one in findings([PromptsPartly()], columns, facts={"config": config}, cuts=cuts).values()]
+    assert said == ["prompts_partly"] * warned

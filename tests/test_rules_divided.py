@@ -123,6 +123,25 @@ def test_a_sum_over_targets_that_is_divided_by_rows_is_found_where_evaluations_h
     assert not found or (said["loss_divided"].step == 0 and said["loss_divided"].causes[0].startswith("loss summed"))
 
 
+@pytest.mark.parametrize(
+    ("config", "chosen"),
+    [
+        ({"normalise": "rows"}, True),
+        ({"train": {"normalization": "per-example"}}, True),
+        ({"loss_denominator": "Sequences"}, True),
+        ({"normalise": "tokens"}, False),
+        ({"normalization": "batch"}, False),
+        ({"normalise": "none"}, False),
+        ({"norm": "rows"}, False),
+    ],
+)
+def test_a_sum_that_is_divided_by_rows_is_meant_where_an_option_divides_by_them(
+    config: dict[str, object], chosen: bool
+) -> None:
+    columns = {"loss": every(GUESS * 24), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])} | looked(**PLAIN | TEXT)
+    assert ("loss_divided" in warned(columns, config=config)) != chosen
+
+
 def test_rows_of_different_lengths_are_divided_by_their_number_all_the_same() -> None:
     targets = 300.0 + LOOKS % 7
     columns = {"loss": every(GUESS * 19), "val_loss": (EVALUATIONS, GUESS[EVALUATIONS])}

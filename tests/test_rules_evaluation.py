@@ -247,6 +247,16 @@ def test_the_event_is_no_noise_of_a_short_run(up: float, trained: float, seed: i
     assert not [one for one in seen if one.rule == "overfitting"], "a training loss that rose has memorized nothing"
 
 
+@pytest.mark.parametrize(("targets", "told"), [(None, True), (4000.0, True), (240.0, False)])
+def test_an_evaluation_that_gets_few_answers_wrong_rises_by_a_few_of_them(targets: float | None, told: bool) -> None:
+    at = np.arange(17, 160, 18)
+    course = 0.05 + 1.7 * np.exp(-np.arange(160) / 12)
+    loss = course * np.exp(np.random.default_rng(1).normal(0, 0.2, 160)) * np.where(np.arange(160) > 90, 1.8, 1.0)
+    counted = {} if targets is None else {"model__evaluated_targets": (at + 1, np.full(len(at), targets))}
+    seen = look(loss, course[at] * np.where(at > 90, 1.4, 1.0), at, **counted)
+    assert ("validation_divergence" in {one.rule for one in warned(seen)}) == told
+
+
 @pytest.mark.parametrize("ratio", [1.4, 2.0, 0.5])
 def test_an_evaluation_that_leaps_alone_is_another_evaluation(ratio: float) -> None:
     loss = falling(2000)

@@ -122,6 +122,18 @@ def test_targets_of_more_weight_than_in_a_mean_come_before_the_initialisation(we
     assert finding.causes[0].startswith(cause)
 
 
+@pytest.mark.parametrize(
+    ("normalise", "targets", "severity"),
+    [("rows", 60.0, "info"), ("tokens", 60.0, "warning"), ("rows", 64.0, "warning")],
+)
+def test_a_loss_that_is_divided_by_rows_by_choice_may_begin_high(normalise: str, targets: float, severity: str) -> None:
+    figures = {"softmax_twice": 0.0, "output_width": 29.0, "loss_weight": 7.5, "targets": targets, "example_rows": 8.0}
+    watched = {f"model/{name}": (np.arange(50), np.full(50, value)) for name, value in figures.items()}
+    rows, chosen = {"train/loss": (np.arange(50), falling(50, start=42.0))} | watched, {"normalise": normalise}
+    ours = [one for one in found([rule() for rule in RULES], rows, config=chosen) if one.rule == "initial_loss"]
+    assert [one.severity for one in ours] == [severity]
+
+
 @pytest.mark.parametrize(("weight", "says"), [(1 / np.log(2), False), (0.25 / np.log(2), False), (0.25, True)])
 def test_a_loss_in_bits_begins_at_the_guess_in_bits(weight: float, says: bool) -> None:
     figures = {"loss_weight": weight, "backwards": 1.0 if weight > 1 else 4.0}

@@ -36,6 +36,8 @@ LOSSES: dict[str, tuple[Any, float]] = {
     "soft targets": (lambda x: -(x.log_softmax(1) * SOFT).sum(), 0.0),
     "squares": (lambda x: (WEIGHTS[:, None] * (x - SOFT) ** 2).sum(), 0.0),
     "of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5], reduction="sum") / 2, 40.0),
+    "each of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5], reduction="none").sum() / 2, 40.0),
+    "mean of each": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5], reduction="none").mean(), 0.0),
     "plain sum of torch's": (lambda x: functional.cross_entropy(x, GOALS, reduction="sum"), 0.0),
     "mean of classes": (lambda x: functional.cross_entropy(x, GOALS, WEIGHTS[:5]), 0.0),
     "beside another": (lambda x: (WEIGHTS * each(x)).sum() + x.mean(), 0.0),

@@ -281,7 +281,7 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("alpha not divided by the rank", "scaling is alpha", "adapters scaled too much",
                "learning rate too high", "scale of the adapters wrong", "adapters too strong", "lora alpha too high",
                "rank missing in the scale",
-               "lora_alpha / r forgotten", "adapter gain wrong", "gradients explode")}),
+               "lora_alpha / r forgotten", "adapter gain wrong", "adapter scale wrong", "gradients explode")}),
     ("prompt_masked_by_the_length_of_the_answer", "prompts are learnt", "eval data config overfit divergence padding "
      "plateau not_learning logging", "start", (SEMAPHORES,),
      "the mask of a prompt is as long as its answer: letters of the prompt are labels too",

@@ -352,6 +352,22 @@ def summed_by_choice(history: RunHistory, over_rows: bool = False) -> bool:
     return False
 
 
+_NORMALISE = expression(r"(?:loss_)?(?:normali[sz](?:e|ed|er|ing|ation)|divisor|denominator|averag(?:e|ed|ing))")
+_WHOLE_ROWS = expression(
+    r"(?:(?:per|by|over)[ _-])?(?:rows?|examples?|samples?|sequences?|sentences?|texts?|documents?|lines?|answers?)"
+)
+
+
+def divided_by_rows(history: RunHistory) -> bool:
+    """Whether the configuration says that something is divided by rows, as `normalise: rows`; of what it is, it does
+    not say, so that this holds for a loss alone that was seen to be divided by them."""
+    options = ((name.rpartition(".")[2].lower(), value) for name, value in history.options.found.items())
+    return any(
+        isinstance(value, str) and _NORMALISE.fullmatch(plain) and _WHOLE_ROWS.fullmatch(value.lower()) is not None
+        for plain, value in options
+    )
+
+
 def scaled_loss(history: RunHistory, until: float) -> bool:
     """Whether the training scales its loss for half precision, as far as is known by `until` (µs since 1970)."""
     scale = history.role("loss_scale")

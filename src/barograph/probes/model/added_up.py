@@ -64,6 +64,8 @@ def weighed(root: Any) -> dict[str, float]:
         count = elements(node)
         return {"weighed_sum": count} if math.isfinite(count) else {}
     rows = under(node) if kind(node) == "Sum" else None
+    if rows is not None and kind(rows).startswith("NllLoss") and has(rows, "weight") is not False:
+        return {"weighed_sum": float(math.prod(shape(rows)))} if each_of(rows) == 1.0 else {}
     if rows is not None and kind(rows) == "Neg":
         rows = under(rows)
     if rows is None or kind(rows) != "Mul" or len(behind(rows)) != 1 or _is_soft(rows):

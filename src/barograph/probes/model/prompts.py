@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _PROMPTS, _ANSWERED = 8, 0.75  # rows, at least; of them, whose first token is a target of some row
 _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _FILLED = 3  # equal tokens at the end of a row, at least, that are padding
+_PROMPTED, _CROSSED = 32, 1 << 24  # rows whose tokens are compared with those of the first one, and how many
 _SHIFTS, _COMPARED = (3, 2, 0, 1), 32  # places by which a target may be ahead, the usual one last; targets, at least
 
 
@@ -71,6 +72,27 @@ def answers_apart(tokens: Tensor, alive: Tensor) -> Tensor:
     found = first_targets(tokens, alive)
     apart = found.enough & ~(found.one_here | found.one_before | found.one_behind)
     return torch.where(apart, torch.ones((), device=tokens.device), math.nan)
+
+
+def prompt_told(tokens: Tensor, alive: Tensor) -> Tensor:
+    """Where the targets of all rows begin at and behind different tokens: the last token that stands once in each row,
+    is a target in all of them and has one behind it, which differs. It may end the prompts, a part of which is asked
+    for. NaN where there is none."""
+    import torch
+
+    none = torch.full((), math.nan, device=tokens.device)
+    length = min(tokens.shape[1], alive.shape[1])
+    some, known = tokens[:_PROMPTED, :length], alive[:_PROMPTED, :length]
+    if length < 2 or len(some) * length**2 > _CROSSED:
+        return none
+    same = some[:, None] == some[0][None, :, None]  # rows, tokens of the first one, places
+    at = same.long().argmax(2)
+    asked = known.gather(1, (at - 1).clamp_min(0)) & known.gather(1, at) & (at > 0)
+    behind = some.gather(1, (at + 1).clamp_max(length - 1))
+    fits = (same.sum(2) == 1).all(0) & asked.all(0) & ~(behind == behind[:1]).all(0)
+    place = torch.where(fits, torch.arange(length, device=tokens.device), -1).amax().reshape(1)
+    token = some[0].index_select(0, place.clamp_min(0))[0]
+    return torch.where((place[0] >= 0) & (answers_apart(tokens, alive) == 1), token.to(none.dtype), none)
 
 
 class Asked:

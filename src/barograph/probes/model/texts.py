@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from barograph.probes.model.padding import tails
-from barograph.probes.model.prompts import Asked, answer_begins, answer_late
+from barograph.probes.model.prompts import Asked, answer_begins, answer_late, prompt_told
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,7 +40,7 @@ _TOKENS_APART = 1 << 16  # of larger vocabularies some tokens are taken for one
 _SLID, _COMPARED = 8, 32  # rows whose targets and tokens are at other places; targets that are compared, at least
 ENDS = ("end_untold", "end_ignored", "rows_cut", "late_untold", "start_twice", "all_targets", "tail_untold",
         "padding_token", "mark_told", "rows_silent", "answer_late", "answer_from", "answer_after",
-        "answer_first")  # fmt: skip
+        "answer_first", "prompt_told")  # fmt: skip
 FIGURES = ("target_shift", "copied_targets", "masked_targets", "masked_most", "one_target", "masked_beside",
            "ignored_token", "ignored_inside", "text_dimension")  # fmt: skip
 
@@ -330,8 +330,8 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
     the share of the text that has none; 0 where targets have gaps or go on in the padding, as tags beside their
     words. `padding_token`: what the longest padding is made of. `mark_told`: whether all rows begin with one token,
     which stands nowhere else and has a target, while their last token, in front of one that ends all of them if there
-    is one, has none, and all between have. `answer_late`, `answer_from`, `answer_after` and `answer_first`: see
-    `prompts`.
+    is one, has none, and all between have. `answer_late`, `answer_from`, `answer_after`, `answer_first` and
+    `prompt_told`: see `prompts`.
     """
     import torch
 
@@ -375,7 +375,7 @@ def of_ends(tokens: Tensor, alive: Tensor, known: Asked | None = None) -> tuple[
         torch.where(sure, _mark_told(tokens, alive, filler).to(wide), math.nan),
         torch.where(some.any() & ~cut & (len(tokens) >= _ENDS), _silent(tokens, some).to(wide), math.nan),
         answer_late(tokens, alive, known or Asked()).to(wide),
-        *(one.to(wide) for one in answer_begins(tokens, alive)),
+        *(one.to(wide) for one in (*answer_begins(tokens, alive), prompt_told(tokens, alive))),
     )
     return found
 

@@ -2,7 +2,7 @@
 
 In:   figures of the watch: where targets of answers begin, and how many rows have any, in the training and in
       evaluations.
-Out:  findings of `AnswersLate`, `RowsSilent`.
+Out:  findings of `AnswersLate`, `RowsSilent`, `PromptsPartly`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,27 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy
+
+from barograph.doctor.kernel.cursor import newest, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look, watched
 
 if TYPE_CHECKING:
     from barograph.doctor.kernel.channels import ChannelRows, RunHistory
     from barograph.doctor.kernel.finding import Finding
+
+
+_NOT_PROMPTS = ("train_on_prompts", "train_on_prompt", "train_on_inputs", "train_on_input", "loss_on_prompt",
+                "loss_on_prompts")  # fmt: skip
+_ANSWERS = ("completion_only_loss", "assistant_only_loss", "completion_only", "answers_only", "train_on_responses_only",
+            "train_on_completions_only", "mask_prompt", "mask_prompts", "mask_inputs")  # fmt: skip
+
+
+def answers_alone(history: RunHistory) -> bool:
+    """Whether the configuration says that prompts do not count in the loss."""
+    off = any(setting(history, name) is False for name in _NOT_PROMPTS)
+    return off or any(setting(history, name) is True for name in _ANSWERS)
 
 
 class AnswersLate(WatchRule):
@@ -182,4 +197,42 @@ class RowsSilent(WatchRule):
         return len(none) >= self.at["all"] and bool(none.all())
 
 
-RULES = (AnswersLate, RowsSilent)
+class PromptsPartly(WatchRule):
+    """A part of each prompt counts in the loss, though the configuration says that only answers do.
+
+    The configuration has `train_on_prompts` (or `train_on_inputs`, …) off, or `completion_only_loss`
+    (`assistant_only_loss`, `mask_prompt`, …) on. In two evaluations in a row all targets begin behind one and the same
+    token (`model/eval_answer_from`), which ends the prompts. That token stands once in each text of the training, too,
+    and is a target there itself, in three looks or more: the targets of these texts begin at and behind different
+    tokens, in front of it (`model/prompt_told`). In no look do they begin behind one token, as where prompts end in the
+    training. So it is where a mask has another length than the prompt, as that of the answer, or of the text without
+    its template.
+
+    What to do: `labels[:, :len(prompt)] = -100` with the tokens that the prompt has in the text.
+    """
+
+    name, family, kind, severity = "prompts_partly", "data", "data", "warning"
+    proves = "training"
+    series = "model/eval_answer_from"
+    needs = ("=model/prompt_told", "=model/eval_answer_from", "=model/target_shift", "config")
+    least = 2
+    about = "A part of each prompt counts in the loss, though the configuration says that only answers do."
+    thresholds: ClassVar = {"looks": (3.0, "at the training's texts; ours"), "evaluations": (2.0, "in a row; ours")}
+    causes = ("prompt mask wrong: it has another length than the prompt, a part of which counts in the loss",)
+    remedies = ("mask as many labels as the prompt has tokens, its template with them, and print a row of labels",)
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        told, count = history.channel("model/prompt_told"), int(self.at["looks"])
+        marks = newest(told, *place, count) if told is not None else numpy.empty(0)
+        holds = len(marks) == count and bool((marks == value).all()) and answers_alone(history)
+        holds = holds and math.isnan(watched(history, "answer_from", place))
+        ahead = watched(history, "target_shift", place) == 1 and of_look(history, "eval_target_shift", place) == 1
+        if self.lasts(holds and ahead, place, self.at["evaluations"]):
+            yield self.finding(
+                0, "The configuration says that prompts do not count in the loss, and in the training targets begin "
+                "within the prompt: the token behind which those of the evaluation begin is a target itself.",
+                found=place[0], segment=place[2], confidence=0.9, evidence={"token": value, "standing": True},
+            )  # fmt: skip
+
+
+RULES = (AnswersLate, RowsSilent, PromptsPartly)

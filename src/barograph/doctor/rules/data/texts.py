@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from barograph.doctor.kernel.cursor import came_by, setting
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.rules.data.examples import Place, Source, WatchRule, of_look, watched
+from barograph.doctor.rules.data.prompts import answers_alone
 from barograph.doctor.rules.rl.preference import MARGIN, margins_of, trained_like
 
 if TYPE_CHECKING:
@@ -386,10 +387,6 @@ class TagsElsewhere(WatchRule):
 
 
 _EARLY = "labels shifted: tags are one place early, as of a list without the mark that texts begin with"
-_NOT_PROMPTS = ("train_on_prompts", "train_on_prompt", "train_on_inputs", "train_on_input", "loss_on_prompt",
-                "loss_on_prompts")  # fmt: skip
-_ANSWERS = ("completion_only_loss", "assistant_only_loss", "completion_only", "answers_only", "train_on_responses_only",
-            "train_on_completions_only", "mask_prompt", "mask_prompts", "mask_inputs")  # fmt: skip
 
 
 class PromptsCounted(WatchRule):
@@ -412,9 +409,7 @@ class PromptsCounted(WatchRule):
     remedies = ("set labels to -100 in prompts: does the collator find the token with which an answer begins?",)
 
     def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
-        said = any(setting(history, name) is False for name in _NOT_PROMPTS)
-        said = said or any(setting(history, name) is True for name in _ANSWERS)
-        holds = said and value == 1 and watched(history, "target_shift", place) == 1
+        holds = answers_alone(history) and value == 1 and watched(history, "target_shift", place) == 1
         if self.lasts(holds, place, self.at["looks"]):
             yield self.finding(
                 self._row[0][0], "The configuration says that prompts do not count in the loss, and every place of "

@@ -367,13 +367,13 @@ def _warms_up(history: RunHistory, best: EvaluationPoint, point: EvaluationPoint
 class ValidationDivergence(Rise):
     """The evaluation gets worse, and the training with it.
 
-    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the
-    model does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest
-    rise between two evaluations before are enough, where noise does not explain them. Where the learning rate (at any
-    step, as at a restart) or the tokens of a step grew since, or a stage began, it is an info finding; so it is where
-    another set's loss was a fifth lower at first, has lost half and doesn't rise. Where the logged term that was nearly
-    all of the training loss at first has fallen since, and it is another one that is evaluated, or a preference's
-    reference was set anew, nothing is said.
+    As in `overfitting`, but the training loss is above what it was at the best evaluation by at least 5% too: the model
+    does not memorize, it gets worse, or its data have changed. Since both losses rise, 3% and twice the largest rise
+    between two evaluations before are enough, where noise does not explain them, as that of a loss of few wrong answers
+    (`model/evaluated_targets`). Where the learning rate (at any step, as at a restart) or the tokens of a step grew
+    since, or a stage began, it is an info finding; so it is where another set's loss was a fifth lower at first, has
+    lost half and doesn't rise. Where the logged term that was nearly all of the training loss at first has fallen
+    since, and it is another one that is evaluated, or a preference's reference was set anew, nothing is said.
     """
 
     name, kind, severity = "validation_divergence", "divergence", "warning"

@@ -177,6 +177,15 @@ def is_total(values: Sequence[float]) -> bool:
     return len(values) >= 5 and added[1] >= _SECOND * added[0] and falls
 
 
+def of_few(history: RunHistory, point: EvaluationPoint) -> float:
+    """The noise, in ln, that an evaluation has for the few answers that it gets wrong: a mean loss of L nats over N
+    targets is that of about L N targets, and it has half of the deviation of such a number, for it asks the same each
+    time. 0 where the watch has not counted the targets."""
+    counts = between(history.channel("model/evaluated_targets"), 0, point.step + 1, point.segment)
+    wrong = float(counts[-1]) * point.value if len(counts) else 0.0
+    return 0.5 / math.sqrt(wrong) if wrong > 0 else 0.0
+
+
 def largest_rise(values: list[float]) -> float:
     """The largest rise from one evaluation to the next, in ln; a falling curve shows its noise in what rises."""
     rises = [math.log(b) - math.log(a) for a, b in pairwise(values) if a > 0 and b > 0]
@@ -285,12 +294,14 @@ class Rise(Walker):
     def by_chance(self, history: RunHistory, rise: float, train: float) -> bool:
         """Whether noise alone may make such a rise of the evaluation over the best, and such a change of the training
         loss, as shares: less than three standard deviations of what the evaluation does, or of both together. Few
-        evaluations that fall show no noise: it has a sixth of the training's at least. Where the evaluation leaves no
-        doubt, one deviation of the training loss says which way it went.
+        evaluations that fall show no noise: it has a sixth of the training's at least, and that of the few answers
+        that it gets wrong. Where the evaluation leaves no doubt, one deviation of the training loss says which way it
+        went.
         """
         points = [point.value for point in self._points], [point.train for point in self._points]
         trained = self.train_noise(history)
-        noise = max(noise_of(points[0]), largest_rise(self._before) / 2, _OF_TRAINING * trained)
+        few = of_few(history, self._best or self._points[-1])
+        noise = max(noise_of(points[0]), largest_rise(self._before) / 2, _OF_TRAINING * trained, few)
         train_noise = max(math.sqrt(2) * noise_of(points[1]), trained, 1e-9)
         evaluation, training = math.log1p(rise) / noise, abs(math.log1p(max(train, -0.999))) / train_noise
         return evaluation < 3 or training < 1 or math.hypot(evaluation, training) < 3 * math.sqrt(2)

@@ -14,7 +14,16 @@ import numpy
 
 from barograph.core.configuration import ACCUMULATION
 from barograph.core.roles import is_of_other_kind
-from barograph.doctor.kernel.cursor import came_by, known, newest, numeric_setting, scaled_loss, summed_by_choice, usual
+from barograph.doctor.kernel.cursor import (
+    came_by,
+    divided_by_rows,
+    known,
+    newest,
+    numeric_setting,
+    scaled_loss,
+    summed_by_choice,
+    usual,
+)
 from barograph.doctor.kernel.curve import rounded
 from barograph.doctor.kernel.rule import Rule
 from barograph.doctor.rules.data.examples import Place, WatchRule, watched
@@ -46,7 +55,8 @@ class LossDivided(WatchRule):
     Or the weight of the mean is the number of targets of a row, 2 or more: the loss is summed over all targets, as
     those of a text, and divided by rows. Then the evaluation's loss is smaller by that number, from a third of it to
     three times, for it is averaged over targets: where it is summed in the same way, nothing is said. Where the
-    configuration says that the loss is a sum (`reduction: sum`), it is an info finding.
+    configuration says that the loss is a sum (`reduction: sum`), or that something is divided by rows (`normalise:
+    rows`), it is an info finding.
 
     What to do: leave the mean as it is; divide a sum by the number of its targets. The learning rate, or with Adam its
     epsilon and the weight decay, are too small or too large for such a loss, and clipping never cuts it, or always.
@@ -91,7 +101,7 @@ class LossDivided(WatchRule):
         if not self.first(place[2]):
             return
         if what == "rows":
-            yield self._by_rows(value, place, summed_by_choice(history))
+            yield self._by_rows(value, place, summed_by_choice(history) or divided_by_rows(history))
             return
         whole = round(times)
         why = {

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from barograph.doctor.kernel.channels import RunHistory
-from barograph.doctor.kernel.cursor import came_by, summed_by_choice
+from barograph.doctor.kernel.cursor import came_by, divided_by_rows, summed_by_choice
 from barograph.doctor.kernel.curve import is_game, rounded
 from barograph.doctor.kernel.finding import Finding
 from barograph.doctor.kernel.rule import Rule
@@ -34,6 +34,7 @@ def _trained_before(history: RunHistory, by: int) -> bool:
     return frozen or adapted or _first(history, "untrained", by) == 0 or _first(history, "adapters_drawn", by) == 0
 
 
+_SAME = 0.002  # of a loss's weight: the targets of a row
 _WAITS = 8  # rows for what the watch saw of the first step
 _ADDED = "gradient accumulation scaled wrongly: the losses of micro-batches are added"
 _SUMMED = "loss summed: each target has more weight than in a mean"
@@ -48,23 +49,24 @@ class InitialLoss(Rule):
     """A first loss that an untrained model can't have.
 
     An untrained model knows nothing: its loss is ln of the vocabulary. One that is more than 0.5 above is badly
-    initialised, or the loss is a sum: an info finding, as where the configuration says so; above twice that number a
-    warning. One below is a model trained before: silent. Looked at in a run whose first row is among its first 20 steps
-    and whose vocabulary is known; or, where it is watched, the width of the output, 16 or more, that a cross-entropy
-    follows (`model/softmax_twice` is recorded): few classes can be guessed wrongly by chance. Where the loss is one
-    cross-entropy and nothing else (`model/loss_classes`) and nothing is frozen, any number of classes counts from three
-    times ln of it; and if it is a mean, that is proof. Inputs whose mean or deviation is ten or more were never
-    normalised, and are the cause then; else an embedding that is the output matrix too, if its deviation is 0.3 or more
-    (torch draws it with 1). Of pairs it is their similarities: embeddings that have no length of 1, or a temperature
-    that is too low. A step of several backward passes may log their sum: the accumulation is named first. Preferences,
-    of which margins are logged, begin at ln 2 whatever the vocabulary. Cosines of which that of the target is made
-    less, by a margin, begin far above a guess on purpose (`model/loss_margin`). A loss that the watch knows to be a
-    multiple of the mean (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`; where it is larger
-    even so, that each target has more weight comes first. Where other losses are added, as the graph shows, and the
-    weight of that of the output is not known, the guess is of a part alone: an info finding. So is one up to four times
-    that number (of the sum of undivided losses of micro-batches, as many times more) of a model that was trained
-    before, as its normalisation weights show, or adapters that begin at 0, or are beside frozen layers that are other
-    than torch draws them: it is sure of what it had learnt, and the new task has other answers."""
+    initialised, or the loss is a sum: an info finding, as where the configuration says so (`reduction: sum`, or
+    `normalise: rows` of one that is divided by rows); above twice that number a warning. One below is a model trained
+    before: silent. Looked at in a run whose first row is among its first 20 steps and whose vocabulary is known; or,
+    where it is watched, the width of the output, 16 or more, that a cross-entropy follows (`model/softmax_twice` is
+    recorded): few classes can be guessed wrongly by chance. Where the loss is one cross-entropy and nothing else
+    (`model/loss_classes`) and nothing is frozen, any number of classes counts from three times ln of it; and if it is a
+    mean, that is proof. Inputs whose mean or deviation is ten or more were never normalised, and are the cause then;
+    else an embedding that is the output matrix too, if its deviation is 0.3 or more (torch draws it with 1). Of pairs
+    it is their similarities: embeddings that have no length of 1, or a temperature that is too low. A step of several
+    backward passes may log their sum: the accumulation is named first. Preferences, of which margins are logged, begin
+    at ln 2 whatever the vocabulary. Cosines of which that of the target is made less, by a margin, begin far above a
+    guess on purpose (`model/loss_margin`). A loss that the watch knows to be a multiple of the mean
+    (`model/loss_weight`) is compared as that: a sum is found by `loss_weight`; where it is larger even so, that each
+    target has more weight comes first. Where other losses are added, as the graph shows, and the weight of that of the
+    output is not known, the guess is of a part alone: an info finding. So is one up to four times that number (of the
+    sum of undivided losses of micro-batches, as many times more) of a model that was trained before, as its
+    normalisation weights show, or adapters that begin at 0, or are beside frozen layers that are other than torch draws
+    them: it is sure of what it had learnt, and the new task has other answers."""
 
     name, family, kind, severity = "initial_loss", "loss", "logits", "warning"
     needs = ("loss", "vocabulary|=model/softmax_twice|=model/loss_classes")
@@ -128,7 +130,7 @@ class InitialLoss(Rule):
         loss, guess = float(rows.value[0]), math.log(vocabulary)
         if loss <= guess + self.at["above"]:
             return
-        weight, passes = (_first(history, name, by) for name in ("loss_weight", "backwards"))
+        weight, passes, count = (_first(history, name, by) for name in ("loss_weight", "backwards", "targets"))
         in_bits = abs(weight * (passes if passes > 1 else 1) * math.log(2) - 1) < self.at["bits"]
         weighs = 1 / math.log(2) if in_bits else weight
         if weighs > 1 and loss <= weighs * (guess + self.at["above"]):
@@ -139,7 +141,8 @@ class InitialLoss(Rule):
         mixed = not known and _first(history, "loss_undivided", by) == 0
         parts = passes if passes * weight > 1.01 else 1.0  # what is logged of undivided ones is their sum
         before = loss <= parts * self.at["sure"] * guess and _trained_before(history, by)
-        chosen = weight > 1 and summed_by_choice(history)
+        of_rows = divided_by_rows(history) and abs(weight * _first(history, "example_rows", by) / count - 1) < _SAME
+        chosen = weight > 1 and (summed_by_choice(history) or of_rows)
         serious = loss > self.at["times"] * guess and not mixed and not before and not chosen
         added = passes > 1 and loss <= passes * self.at["times"] * guess  # it may be a sum over micro-batches
         added = added and not passes * weight <= 1.01  # each one's loss is divided by their number

@@ -4,8 +4,8 @@ In:   the tokens of a pass, some rows of its output, the output's gradient; the 
 Out:  by how many places the targets are ahead of the inputs, and how many lie in padding, as `texts` has both of a
       cross-entropy; whether both answers of each prompt are raised, or lowered, together, how many pairs are of one
       answer twice, and how many of two prompts; whether all answers of one side end with a token that the other side
-      lacks; in how many pairs the targets of one answer are where those of the other should be; in how many the first
-      difference between both answers is no target; computed on the device, nothing waits.
+      lacks; in how many pairs the targets of one answer are where those of the other should be; in how many both
+      answers differ in the last token before their targets alone; computed on the device, nothing waits.
 
 The gradient of a row's log probabilities is that of a cross-entropy, turned round where they are lowered: a place's
 target has the one gradient of another sign than all other classes. Of single answers that are good or bad each row has

@@ -184,13 +184,12 @@ class AnswersByOther(WatchRule):
 class AnswersBeginLate(WatchRule):
     """The first token of a preference's answers has no part in its loss.
 
-    The loss compares answers in pairs, as its graph shows. What stands in front of the first target is the prompt, and
-    both answers of a pair have the same one. In eight looks in a row, at two pairs or more each, all pairs have first
-    targets at one place, and the same tokens in front of it but for the last one, which differs in one of twenty pairs
+    The loss compares answers in pairs, as its graph shows. All tokens before the first target are the prompt, and both
+    answers of a pair have the same one. In eight looks in a row, at two pairs or more each, both answers of each pair
+    have prompts of one length, and the same tokens in them but for the last one, which differs in one of twenty pairs
     or more, in the mean, and in five looks of the eight (`model/judged_late`). It is the first token of the answers,
-    then, in which some begin alike: the mask begins one token late, and what they differ in is not learnt where they
-    do so. Where that token differs in nearly all pairs it may be a mark of the better and of the worse answer, which is
-    meant.
+    then, which some pairs have in common: the mask begins one token late, and that they differ there is not learnt.
+    Where that token differs in nearly all pairs it may be a mark of the better and of the worse answer, which is meant.
 
     What to do: print one row's tokens beside its mask. Of log probabilities of `logits[:, :-1]`, that of the first
     token of an answer is at the place of the prompt's last one.

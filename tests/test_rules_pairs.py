@@ -73,7 +73,7 @@ def test_the_mask_of_the_other_answer_is_a_warning(
 
 
 @pytest.mark.parametrize(("shares", "pairs", "told"), [
-    ([0.3] * 8, True, True), ([0.3, 0.0] * 4 + [0.3], True, True), ([0.3] * 7, True, False), ([0.3] * 8, False, False),
+    ([0.3] * 8, True, True), ([0.3, 0.3, 0.0] * 3, True, True), ([0.3] * 7, True, False), ([0.3] * 8, False, False),
     ([0.3] * 4 + [-1.0] + [0.3] * 4, True, False),  # prompts of other tokens, too
     ([0.03] * 8, True, False), ([0.0] * 8, True, False), ([1.0] * 8, True, False),  # a mark of either answer
 ])  # fmt: skip

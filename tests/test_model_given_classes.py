@@ -130,6 +130,24 @@ def test_classes_behind_times_of_whole_numbers_are_counted_too(moved: int, by: i
     assert fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})["eval_given_moved"] == by
 
 
+@pytest.mark.parametrize(("lacks", "unseen"), [(0, 0.0), (2, None), (None, None)])
+def test_a_class_that_the_training_lacks_is_seen_behind_times_of_few_levels(
+    lacks: int | None, unseen: float | None
+) -> None:
+    """Times have all their levels on both sides; the kinds behind them are one higher in the training, and either side
+    has one more for none, as bins that are counted from the right have. lacks: what is added to them."""
+    look, kept, dice = GivenClassCounts(), Kept(), torch.Generator().manual_seed(9)
+    for trains in (True, False):
+        for _ in range(8):
+            kind = torch.randint(0, 6, (64,), generator=dice) + (1 if trains and lacks == 0 else 0)
+            kind = torch.where(torch.rand(64, generator=dice) < 0.3, 6 if lacks is not None else 0, kind)
+            look.given([torch.randn(64, 12), torch.arange(64) % 20, kind], trains, True)
+    look.put(kept)  # type: ignore[arg-type]
+    said = fields_of({"given_classes": ((), torch.cat(kept.tables, 1).numpy())})
+    assert said.get("eval_given_unseen") == unseen
+    assert said["given_classes"] == (6 if lacks == 0 else 20)
+
+
 @pytest.mark.parametrize(
     ("longest", "least", "known"),
     [(12, 4, False), (12, 0, True), (7, 4, True)],  # of the padded rows; classes are counted from 0, or end elsewhere

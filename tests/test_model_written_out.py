@@ -191,6 +191,12 @@ def test_averages_that_are_meant_and_those_of_scores_are_no_log_probabilities_th
     without_reference = -functional.logsigmoid(2.5 * (averaged() - averaged())).mean()
     rewards = -functional.logsigmoid(scores() - scores() - torch.randn(4)).mean()
     assert [of(loss, "preference_averaged") for loss in (without_reference, rewards)] == [{}, {}]
+    alone = "preference_alone"
+    with_margin = -functional.logsigmoid(2.5 * (averaged() - averaged() - 0.4)).mean()
+    of_one_row = -functional.logsigmoid((lambda one, other: one - other)(*averaged().chunk(2))).mean()
+    of_scores = -functional.logsigmoid(scores() - scores()).mean()
+    assert [of(loss, alone) for loss in (without_reference, of_one_row)] == [{alone: 1}] * 2
+    assert [of(loss, alone) for loss in (with_margin, rewards, of_scores)] == [{}] * 3
 
 
 @pytest.mark.parametrize("reduced", [lambda tokens: tokens.sum(-1), lambda tokens: tokens.mean(-1)])

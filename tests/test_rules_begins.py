@@ -79,6 +79,30 @@ def test_noise_other_terms_and_other_examples_say_nothing(graph: dict[str, float
     assert not judge(0.33, 0.6917, 0.0, **graph)
 
 
+@pytest.mark.parametrize("pieces", [(), tuple(range(ROWS)), tuple(range(0, ROWS, 7))])
+@pytest.mark.parametrize(
+    ("margin", "loss", "apart", "config", "graph", "told"),
+    [
+        (1.05, 0.3445, 1e-4, {"beta": 0.3}, {}, True),
+        (1.05, 0.3445, 1e-4, {"loss_type": "simpo"}, {}, False),
+        (1.05, 0.3445, 1e-4, {"reference_free": True}, {}, False),
+        (1.05, 0.3445, 0.27, {"beta": 0.3}, {}, False),
+        (0.0, 0.693147, 1e-4, {"beta": 0.3}, {}, False),
+        (1.05, 0.3445, 1e-4, {"beta": 0.3}, {"other_same_input": 0.0}, False),  # asked about something else
+        (1.05, 0.3445, 1e-4, {"beta": 0.3}, {"preference_alone": -1.0}, False),
+    ],
+)
+def test_a_reference_that_is_asked_and_left_out_is_told(
+    margin: float, loss: float, apart: float, config: dict[str, Any], graph: dict[str, float], told: bool,
+    pieces: tuple[int, ...],
+) -> None:  # fmt: skip
+    graph = {"preference_averaged": -1.0, "preference_alone": 1.0} | graph
+    rewards = {"prefs/chosen_reward": (1.7, 19)} if apart > 0.1 else None
+    said = judge(margin, loss, apart, pieces, config=config, rewards=rewards, **graph)
+    assert [one.causes for one in said] == [[one.causes[0]] for one in said]
+    assert [one.causes[0][:18] for one in said] == ["reference not used"] * told
+
+
 @pytest.mark.parametrize(("loss", "told"), [(184.0, True), (31.0, False)])
 def test_a_loss_many_times_that_of_no_margin_is_said_with_dropout_too(loss: float, told: bool) -> None:
     config = {"objective": "IPO", "beta": 0.25}  # 4 at a margin of 0

@@ -15,7 +15,13 @@ from torch.nn import functional  # noqa: E402
 
 import barograph  # noqa: E402
 from barograph.doctor import diagnose  # noqa: E402
-from barograph.doctor.rules.rl.pairs import AnswersByOther, AnswersEnded, AnswersTwice, PairsCrossed  # noqa: E402
+from barograph.doctor.rules.rl.pairs import (  # noqa: E402
+    AnswersBeginLate,
+    AnswersByOther,
+    AnswersEnded,
+    AnswersTwice,
+    PairsCrossed,
+)
 from barograph.probes.model import judged  # noqa: E402
 
 LOOKS = np.arange(0, 60, 10)
@@ -64,6 +70,43 @@ def test_the_mask_of_the_other_answer_is_a_warning(
     if pairs:
         columns["model/preference_averaged"] = (LOOKS[:1], np.zeros(1))
     assert [one.severity for one in findings([AnswersByOther()], columns, cuts=cuts).values()] == ["warning"] * told
+
+
+@pytest.mark.parametrize(("shares", "pairs", "told"), [
+    ([0.3] * 8, True, True), ([0.3, 0.3, 0.0] * 3, True, True), ([0.3] * 7, True, False), ([0.3] * 8, False, False),
+    ([0.3] * 4 + [-1.0] + [0.3] * 4, True, False),  # prompts of other tokens, too
+    ([0.03] * 8, True, False), ([0.0] * 8, True, False), ([1.0] * 8, True, False),  # a mark of either answer
+])  # fmt: skip
+@pytest.mark.parametrize("cuts", [(), (3, 25)])
+def test_answers_whose_first_token_does_not_count_are_a_warning(
+    shares: list[float], pairs: bool, told: bool, cuts: tuple[int, ...]
+) -> None:
+    columns: dict[str, Any] = {"model/judged_late": (np.arange(len(shares)), np.array(shares))}
+    if pairs:
+        columns["model/preference_averaged"] = (LOOKS[:1], np.zeros(1))
+    found = findings([AnswersBeginLate()], columns, cuts=cuts).values()
+    assert [(one.severity, one.step) for one in found] == [("warning", 0)] * told
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(("how", "share"), [
+    ("own", 0.0), ("one late", 0.625), ("two late", -1.0), ("one side late", -1.0), ("alike", 0.0), ("others", -1.0),
+])  # fmt: skip
+def test_pairs_that_differ_in_front_of_their_targets_alone_are_counted(how: str, share: float, turns: bool) -> None:
+    """Five of eight pairs begin with different tokens."""
+    dice = torch.Generator().manual_seed(11)
+    prompts, answers = torch.randint(1, 30, (8, 5), generator=dice), torch.randint(1, 30, (16, 6), generator=dice)
+    answers[8:, 0] = torch.where((torch.arange(8) < 5) & (how != "alike"), answers[:8, 0] + 30, answers[:8, 0])
+    answers[8:, 1] = answers[:8, 1] + 30
+    others = prompts + 30 * (torch.arange(8) == 2)[:, None] if how == "others" else prompts
+    tokens = torch.cat([torch.cat([prompts, others]), answers], 1)
+    late = {"own": 0, "two late": 2}.get(how, 1)
+    begins = 4 + late * torch.ones(16, 1)
+    begins[8:] -= int(how == "one side late")
+    alive = (torch.arange(11) >= begins) & (torch.arange(11) < 10)
+    lowered = torch.arange(16) >= 8
+    order = torch.arange(16).view(2, 8).T.flatten() if turns else torch.arange(16)
+    assert float(judged.of_pairs(tokens[order], alive[order], lowered[order])[5]) == share
 
 
 @pytest.mark.parametrize("turns", [False, True])

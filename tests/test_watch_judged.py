@@ -103,7 +103,7 @@ def test_answers_of_one_prompt_that_are_raised_together_are_counted(lowered: str
     together, same = judged.of_pairs(tokens, alive, sides).tolist()[:2]
     assert together == float(lowered != "second half") and (same == 0 or lowered == "within prompts")
     twice = torch.cat([tokens[:8], tokens[:8]])
-    assert judged.of_pairs(twice, alive, place >= 8).tolist() == [0, 1, 0, 0, 0]
+    assert judged.of_pairs(twice, alive, place >= 8).tolist() == [0, 1, 0, 0, 0, 0]
     assert judged.of_pairs(twice, alive, place % 3 == 0).isnan().all()  # nothing says which two are a pair
     others = torch.randint(1, 20, (16, 10), generator=dice)
     assert judged.of_pairs(others, alive, place >= 8)[0].isnan()  # no two rows have one prompt

@@ -274,7 +274,8 @@ FAULTS: tuple[Row, ...] = (
      {"also": ("timesteps not reversed", "reversed forgotten", "time reversed in the sampler", "sampler wrong",
                "sampling wrong", "samples wrong", "timesteps in the wrong order", "sampler runs backwards",
                "direction reversed", "drawing differs from the training", "train and test differ",
-               "sampler and training disagree", "timesteps ascending")}),
+               "sampler and training disagree", "timesteps ascending", "time reversed",
+               "sampler goes through its times in the other direction")}),
     ("adapters_scaled_by_alpha_undivided", "lora scaling wrong", "exploding clipping learning_rate config eval data "
      "divergence overfit spike plateau not_learning update_ratio activations weight_growth", "start", (SEMAPHORES,),
      "adapters are scaled by alpha, which is not divided by their rank",

@@ -156,12 +156,13 @@ def counts(tensor: Tensor) -> Tensor:
 
 
 def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
-    """Behind an evaluation, of the first input whose classes are moved, else of the first that has some: how many rows
-    were counted in the training and in it; how many classes the training has; by how much those of the evaluation are
-    higher, each of them, but for one that both may have for none, 0 where they are not; how many of its rows have a
-    class that the training lacks, and how many should have one that it lacks. Where the evaluation has all classes but
-    one: which, and its share of the training's rows; and where it has some that the training lacks, which it has
-    most often, and its share of the evaluation's rows. Of columns of a table only where they are moved."""
+    """Behind an evaluation, of the first input whose classes are moved, else of the one whose evaluation has a class
+    that the training lacks in most of its rows, else of the first that has some: how many rows were counted in the
+    training and in it; how many classes the training has; by how much those of the evaluation are higher, each of them,
+    but for one that both may have for none, 0 where they are not; how many of its rows have a class that the training
+    lacks, and how many should have one that it lacks. Where the evaluation has all classes but one: which, and its
+    share of the training's rows; and where it has some that the training lacks, which it has most often, and its share
+    of the evaluation's rows. Of columns of a table only where they are moved."""
     found = []
     if "given_classes" in numbers:
         both = numpy.asarray(numbers["given_classes"][1], float).reshape(2, -1, _CLASSES + 1)
@@ -171,7 +172,8 @@ def fields_of(numbers: Mapping[str, Any]) -> dict[str, float]:
         pairs = zip(*both, strict=True)
         columns = [one for pair in pairs if (one := _fields(*pair)) and one["eval_given_moved"]]
         found += [{name: one[name] for name in one if "unseen" not in name} for one in columns]
-    return next((one for one in found if one["eval_given_moved"]), found[0] if found else {})
+    most = max(found, key=lambda one: one.get("eval_given_unseen_share", 0.0), default={})  # the first of equal ones
+    return next((one for one in found if one["eval_given_moved"]), most)
 
 
 def _fields(ours: Counts, theirs: Counts) -> dict[str, float]:

@@ -4,8 +4,8 @@ In:   the tokens of a pass, some rows of its output, the output's gradient; the 
 Out:  by how many places the targets are ahead of the inputs, and how many lie in padding, as `texts` has both of a
       cross-entropy; whether both answers of each prompt are raised, or lowered, together, how many pairs are of one
       answer twice, and how many of two prompts; whether all answers of one side end with a token that the other side
-      lacks; in how many pairs the targets of one answer are where those of the other should be; computed on the
-      device, nothing waits.
+      lacks; in how many pairs the targets of one answer are where those of the other should be; in how many both
+      answers differ in the last token before their targets alone; computed on the device, nothing waits.
 
 The gradient of a row's log probabilities is that of a cross-entropy, turned round where they are lowered: a place's
 target has the one gradient of another sign than all other classes. Of single answers that are good or bad each row has
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from barograph.probes.model.rounds import ModelRound
 
 FIGURES = ("judged_shift", "judged_padding", "judged_together", "judged_same", "judged_apart", "judged_ended",
-           "judged_by_other")  # fmt: skip
+           "judged_by_other", "judged_late")  # fmt: skip
 _ROWS = 64  # of a batch, whose tokens are at hand
 _PLACES = 256  # of a row that are compared with another row's
 _PAIRS, _PROMPT = 2, 2  # of answers, at least; tokens of a prompt
@@ -73,7 +73,7 @@ class JudgedTexts:
             if same:
                 share = texts.of_padding(same[0], turned[:_ROWS], alive[:_ROWS], found.below)
                 padding = torch.where(found.follows, share.to(padding), padding)
-            both = torch.full((5,), math.nan, dtype=shift.dtype, device=shift.device)
+            both = torch.full((6,), math.nan, dtype=shift.dtype, device=shift.device)
             if same and len(gradient) <= _ROWS:
                 both = torch.where(shift == 1, of_pairs(same[0], alive, _lowered(gradient, turned)).to(both), both)
             self._found = torch.where(sure, torch.cat([torch.stack([shift, padding]), both]), math.nan)
@@ -93,21 +93,22 @@ def _lowered(gradient: Tensor, turned: Tensor) -> Tensor:
 def of_pairs(tokens: Tensor, alive: Tensor, lowered: Tensor) -> Tensor:
     """Of rows that are prompts with answers, half of them raised and half lowered. Where each prompt has two rows, the
     share of rows that are raised, or lowered, as the other one of their prompt is. Where a half of the batch, or every
-    other row, is raised, the share of pairs whose rows are the same, that of pairs whose prompts differ, `_ended`, and
-    `_by_other`. NaN where it is not to be seen."""
+    other row, is raised, the share of pairs whose rows are the same, that of pairs whose prompts differ, `_ended`,
+    `_by_other`, and the share of pairs whose prompts differ in their last token alone: −1 if some differ in others, or
+    differ in length. NaN where it is not to be seen."""
     import torch
 
     nothing = torch.full((), math.nan, device=tokens.device)
     rows, half, lines = len(tokens), len(tokens) // 2, tokens[:, :_PLACES]
     if rows % 2 or half < _PAIRS or tokens.shape[1] > _PLACES:
-        return torch.stack([nothing] * 5)
+        return torch.stack([nothing] * 6)
     place, some, first = torch.arange(rows, device=tokens.device), alive.any(1), alive.long().argmax(1)
     common = (lines[:, None] == lines[None]).long().cumprod(2).sum(2)
     prompt = first + 1  # the first place with a target stands for the token behind it
     mate = (common >= prompt[:, None]) & (prompt[:, None] == prompt[None]) & (place[:, None] != place[None])
     even = some.all() & (2 * lowered.sum() == rows) & (mate.sum(1) == 1).all() & (prompt >= _PROMPT).all()
     together = (mate & (lowered[:, None] == lowered[None])).any(1).float().mean()
-    equal, share, crossed, by_other = common == lines.shape[1], nothing, nothing, nothing
+    equal, share, crossed, by_other, late = common == lines.shape[1], nothing, nothing, nothing, nothing
     # prompts from their ends on: padding may be in front of them
     back = torch.arange(min(_BACK, tokens.shape[1]), device=tokens.device)
     from_end = tokens.gather(1, (first[:, None] - back).clamp_min(0))
@@ -116,13 +117,16 @@ def of_pairs(tokens: Tensor, alive: Tensor, lowered: Tensor) -> Tensor:
         told = equal.gather(1, partner[:, None]).float().mean()
         share = torch.where(apart & share.isnan(), told, share)
         within = back <= torch.minimum(first, first[partner])[:, None]
-        other = ((from_end != from_end[partner]) & within).any(1).float().mean()
+        differ = (from_end != from_end[partner]) & within
+        other = differ.any(1).float().mean()
+        at_end = ~differ[:, 1:].any() & (first == first[partner]).all()
         sure = apart & crossed.isnan() & some.all() & (prompt >= _ENDED).all()
         crossed = torch.where(sure, other, crossed)
+        late = torch.where(sure, torch.where(at_end, other, -1.0), late)
         masked = _by_other(tokens, alive, partner)
         by_other = torch.where(apart & by_other.isnan(), masked, by_other)
     ended = torch.where(crossed.isnan(), nothing, _ended(tokens, alive, lowered))
-    return torch.stack([torch.where(even, together, nothing), share, crossed, ended, by_other])
+    return torch.stack([torch.where(even, together, nothing), share, crossed, ended, by_other, late])
 
 
 def _by_other(tokens: Tensor, alive: Tensor, partner: Tensor) -> Tensor:

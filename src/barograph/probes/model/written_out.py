@@ -173,11 +173,13 @@ def _preference(root: Any) -> dict[str, float]:
     """Of the logistic loss of a difference of log probabilities, from which those of a reference are subtracted: where
     there is none, as in SimPO, averages are meant. `preference_averaged`: the share of the answers that are averaged;
     `preference_of_chances`: 1 where what is added up over an answer's tokens are chances, and not their logarithms;
-    `preference_divided`: whether they are so by a division alone, and by what is gone with the backward pass."""
+    `preference_divided`: whether they are so by a division alone, and by what is gone with the backward pass. Where it
+    is of two answers' log probabilities alone, `preference_alone`: 1."""
     start = next((node for node, _ in nodes([root], 8) if kind(node) == "LogSigmoid"), None)
-    means, sums, others, _ = _of_answers(start) if start is not None else (0, 0, 0, False)
+    means, sums, others, apart = _of_answers(start) if start is not None else (0, 0, 0, False)
     if not (others or means + sums > 2):
-        return _unbounded(root) if start is None else {}
+        alone = {"preference_alone": 1.0} if apart and means + sums == 2 else {}
+        return _unbounded(root) if start is None else alone
     found = {"preference_averaged": means / (means + sums)}
     if start is not None and any(map(_adds_chances, (node for node, _ in nodes([start], _NEAR)))):
         found["preference_of_chances"] = 1.0

@@ -44,6 +44,10 @@ class MarginBegins(Rule):
     the configuration names IPO and its β: there each loss is the square of what a margin is away from 1 / 2β. A first
     loss of eight times what it should be is said with dropout, too.
 
+    So it is, too, where the graph of the loss has nothing but the difference of two answers' log probabilities
+    (`model/preference_alone`), though the second network is asked about the same answers: what it says is left out.
+    That is said of one network alone, and the configuration may name a loss without a reference.
+
     A first row of a later step, as where each fifth is logged, tells nothing of it.
 
     Where the second network is no further away than the steps made it, log probabilities are computed in two ways.
@@ -57,7 +61,7 @@ class MarginBegins(Rule):
 
     name, family, kind, severity = "margin_begins", "rl", "config", "warning"
     proves = "training"
-    needs = ("=model/other_apart", "=model/preference_averaged|config", "loss")
+    needs = ("=model/other_apart", "=model/preference_averaged|=model/preference_alone|config", "loss")
     about = "Before the first step the margin of a preference is not 0."
     thresholds: ClassVar = {
         "margin": (0.02, "of the first row, in size; ours"),
@@ -102,8 +106,9 @@ class MarginBegins(Rule):
             return
         names = ("preference_averaged", "loss_terms", "dropout", "other_same_input", "half_parameters", "half_output")
         averaged, terms, dropout, same, *half = (watched(history, name, place) for name in names)
+        left_out = watched(history, "preference_alone", place) == 1
         alone = (
-            (averaged >= 0 or target > 0)
+            (averaged >= 0 or target > 0 or left_out)
             and not terms > 2
             and (dropout == 0 or ours.value[0] >= self.at["beyond"] * _begins(target))
             and same == 1
@@ -114,8 +119,9 @@ class MarginBegins(Rule):
             return
         where = self._where(away, chosen, margin, bool(history.facts.get("finished")))
         self._done = where != "wait"
+        where = where if not left_out else "left out" if where == "one" else ""
         if where in _CAUSES:
-            other = "" if where == "one" else ", and their weights differ"
+            other = ", and their weights differ" if where == "other" else ""
             yield self.finding(
                 int(ours.step[0]), f"The first margin is {margin:.3g} and the first loss {ours.value[0]:.5g}, where "
                 "policy and reference should be one network, so that they are 0 and "
@@ -123,6 +129,7 @@ class MarginBegins(Rule):
                 found=int(chosen.rows(0, 1).step[0]) if where == "other" and chosen is not None else place[0],
                 segment=place[2], confidence=0.9, causes=self._causes(where, float(ours.value[0]) / _begins(target)),
                 evidence={"margin": rounded(margin), "loss": rounded(float(ours.value[0])), "standing": True},
+                remedies=list(_SUBTRACT if left_out else self.remedies),
             )  # fmt: skip
 
     def _says(self, loss: float, margin: float, target: float) -> bool:
@@ -167,10 +174,15 @@ class MarginBegins(Rule):
         return "other" if other else ""
 
 
+_SUBTRACT = (
+    "subtract what the reference gives: `(chosen - rejected) - (ref_chosen - ref_rejected)`",
+    "switch `reference_free` on in the configuration where no reference is meant, and do without one",
+)
 _CAUSES = {
     "one": ("log probabilities differ: those of policy and reference are computed in two ways",
             "reference wrong: it is given another mask or other positions of padded rows than the policy",
             "wrong reduction: one is a sum over an answer's tokens, the other a mean"),
+    "left out": ("reference not used: nothing of what it says is subtracted from the policy's log probabilities",),
     "other": ("reference is another network: not a copy of the policy",),
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""Pairs of a preference that are not the two answers of a prompt, or one answer twice.
+"""Pairs of a preference that are not the two answers of a prompt, or one answer twice, or that lack their first tokens.
 
 In:   figures of the watch: which rows of a batch are raised and which are lowered, beside their tokens; what the graph
       of the loss says.
-Out:  findings of `PairsCrossed`, `AnswersTwice`, `AnswersEnded`.
+Out:  findings of `PairsCrossed`, `AnswersTwice`, `AnswersEnded`, `AnswersByOther`, `AnswersBeginLate`.
 """
 
 from __future__ import annotations
@@ -181,7 +181,57 @@ class AnswersByOther(WatchRule):
             )  # fmt: skip
 
 
+class AnswersBeginLate(WatchRule):
+    """The first token of a preference's answers has no part in its loss.
+
+    The loss compares answers in pairs, as its graph shows. All tokens before the first target are the prompt, and both
+    answers of a pair have the same one. In eight looks in a row, at two pairs or more each, both answers of each pair
+    have prompts of one length, and the same tokens in them but for the last one, which differs in one of twenty pairs
+    or more, in the mean, and in five looks of the eight (`model/judged_late`). It is the first token of the answers,
+    then, which some pairs have in common: the mask begins one token late, and that they differ there is not learnt.
+    Where that token differs in nearly all pairs it may be a mark of the better and of the worse answer, which is meant.
+
+    What to do: print one row's tokens beside its mask. Of log probabilities of `logits[:, :-1]`, that of the first
+    token of an answer is at the place of the prompt's last one.
+    """
+
+    name, family, kind, severity = "answers_begin_late", "rl", "rl", "warning"
+    proves = "training"
+    series = "model/judged_late"
+    needs = ("=model/judged_late", "=model/preference_averaged|=model/preference_compared")
+    least = 8
+    about = "The first token of a preference's answers has no part in its loss."
+    thresholds: ClassVar = {
+        "looks": (8.0, "in a row; ours"),
+        "some": (5.0, "of these, with such pairs; ours"),
+        "share": (0.05, "of the pairs, in the mean; ours"),
+        "most": (0.95, "the same, at most; ours"),
+    }
+    causes = ("answer mask begins one late: the first token of each answer has no part in the loss",)
+    remedies = (
+        "print one row's tokens beside its mask: the first token of the answer is the first one that counts",
+        "where `logits[:, :-1]` are compared with `tokens[:, 1:]`, cut the mask as the tokens are: `mask[:, 1:]`",
+    )
+
+    def begin(self) -> None:
+        self._shares: list[tuple[int, float]] = []
+
+    def look(self, history: RunHistory, value: float, place: Place) -> Iterator[Finding]:
+        looks, here = int(self.at["looks"]), value >= 0 and _is_of_pairs(history, place)
+        self._shares = [*self._shares, (place[0], value)][-looks:] if here else []
+        shares = [share for _, share in self._shares]
+        mean, some = sum(shares) / looks, sum(share > 0 for share in shares)
+        told = len(shares) == looks and some >= self.at["some"] and self.at["share"] <= mean <= self.at["most"]
+        if told and self.first(place[2]):
+            yield self.finding(
+                0 if place[0] <= _FIRST else self._shares[0][0], f"In {100 * mean:.0f}% of the pairs both answers have "
+                "begun with different tokens in front of the first one that counts, and all before that is the same: "
+                "the first token of the answers is left out.", found=place[0], segment=place[2], confidence=0.9,
+                evidence={"share": rounded(mean), "standing": True},
+            )  # fmt: skip
+
+
 _FIRST = 100  # steps, in which the first looks lie
 
-RULES = (PairsCrossed, AnswersTwice, AnswersEnded, AnswersByOther)
+RULES = (PairsCrossed, AnswersTwice, AnswersEnded, AnswersByOther, AnswersBeginLate)
 """All rules of this file."""

@@ -226,6 +226,18 @@ def test_an_early_look_is_of_a_pass_of_the_training(before: str) -> None:
         assert not watch.early()
 
 
+def test_an_early_look_waits_for_a_pass_with_gradients() -> None:
+    model = Texts((MASKS["causal"], None)).train()
+    watch, tokens = ActivationWatch(model), texts(places=PLACES)
+    for _ in range(2):
+        watch.arm(False)
+        with torch.no_grad():
+            model(tokens)
+        assert not watch.early()
+    model(tokens)
+    assert "detached" in watch.early()
+
+
 def test_texts_within_a_mapping_are_found() -> None:
     tokens = texts()
     given = ({"words": tokens, "mask": tokens}, tokens)

@@ -218,6 +218,8 @@ class ActivationWatch:
             self._within.began()
         if not (self.on or self._ahead) or not module.training or self._mode is not None:
             return
+        if not self.on and not _has_gradients():
+            return  # a reference, or an estimate, that is asked ahead of the training's pass
         if type(module).__name__ == "OptimizedModule":
             self._end_early()
             self._warn("the attention of a compiled model can't be seen; watch it before it is compiled")
@@ -337,6 +339,12 @@ class ActivationWatch:
         self._handles = []
         if self._mode is not None and self._mode.end():
             self._mode = None
+
+
+def _has_gradients() -> bool:
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _tables(model: Any) -> set[int]:
